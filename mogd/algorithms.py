@@ -1,0 +1,84 @@
+"""The one table: an algorithm's name, where it lives, its paper and what it needs.
+
+Nothing is imported before it is asked for, so that listing the table needs no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mogd.estimator import PartialLabelEstimator
+    from mogd.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One row of the table; `path` is `module:Class`, below `mogd.methods` when deep and `mogd.classical` when not."""
+
+    name: str
+    kind: str  # "deep" or "classical"
+    path: str
+    title: str
+    paper: str
+    needs_clean_set: bool = False
+
+    def load(self) -> type:
+        module, attribute = self.path.split(":")
+        return getattr(import_module(module), attribute)
+
+
+def _deep(name: str, attribute: str, title: str, paper: str, **more: Any) -> Algorithm:
+    return Algorithm(name, "deep", f"mogd.methods.{name}:{attribute}", title, paper, **more)
+
+
+def _classical(name: str, attribute: str, title: str, paper: str) -> Algorithm:
+    return Algorithm(name, "classical", f"mogd.classical.{name}:{attribute}", title, paper)
+
+
+_TABLE = (
+    _deep("mogd", "MoGD", "meta objective guided disambiguation", "Zou, Xie, Huang 2022", needs_clean_set=True),
+    _deep("pce", "PCE", "partial cross entropy", "Zou, Xie, Huang 2022 (Eq. 1)"),
+    _deep("supervised", "Supervised", "cross entropy on the true labels", "upper bound"),
+)
+
+ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}
+
+
+def make_method(name: str, **params: Any) -> Method:
+    """A deep method by its name."""
+    if name not in ALGORITHMS or ALGORITHMS[name].kind != "deep":
+        known = ", ".join(a.name for a in _TABLE if a.kind == "deep")
+        raise ValueError(f"method must be one of {known}, or a Method object; got {name!r}")
+    return ALGORITHMS[name].load()(**params)
+
+
+def make(name: str, **params: Any) -> PartialLabelEstimator:
+    """Any algorithm of the library by its name, deep or classical, as an estimator with `fit` and `predict`.
+
+    For a deep one, parameters of its method and of `PartialLabelClassifier` may stand side by side:
+    `make("mogd", strength=0.5, epochs=50)`. `mogd-paper` is `MoGD.paper()`.
+    """
+    if name == "mogd-paper":
+        return _deep_estimator(ALGORITHMS["mogd"].load().paper, "mogd", params)
+    if name not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(ALGORITHMS)}")
+    algorithm = ALGORITHMS[name]
+    if algorithm.kind == "classical":
+        return algorithm.load()(**params)
+    return _deep_estimator(algorithm.load(), name, params)
+
+
+def _deep_estimator(factory: Any, name: str, params: dict[str, Any]) -> PartialLabelEstimator:
+    from mogd.classifier import PartialLabelClassifier
+
+    own = set(signature(ALGORITHMS[name].load()).parameters)
+    of_method = {key: value for key, value in params.items() if key in own}
+    rest = {key: value for key, value in params.items() if key not in own}
+    unknown = set(rest) - set(signature(PartialLabelClassifier).parameters)
+    if unknown:
+        raise ValueError(f"{name} has no parameter {', '.join(sorted(unknown))}; its own are {', '.join(sorted(own))}")
+    return PartialLabelClassifier(method=factory(**of_method), **rest)

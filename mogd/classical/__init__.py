@@ -1,0 +1,1 @@
+"""One classical paper per file: numpy, scipy and scikit-learn only."""

@@ -1,0 +1,222 @@
+"""PartialLabelClassifier: the scikit-learn face of methods, backbones and the training loop."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from torch import Tensor, nn
+
+from mogd.algorithms import make_method
+from mogd.estimator import PartialLabelEstimator, Rows
+from mogd.methods.base import Method, TrainingData
+from mogd.methods.common import posterior
+from mogd.nets import Normalize, channel_statistics, make_backbone
+from mogd.progress import epoch_bar
+from mogd.training import History, Settings, forward_in_chunks, seeded, train
+
+
+class PartialLabelClassifier(PartialLabelEstimator):
+    """A neural classifier for rows that carry several candidate labels, one of them true.
+
+    Parameters
+    ----------
+    method : the name of a deep method (`mogd methods` lists them) or a `Method` object.
+    backbone : "linear", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not trained.
+    backbone_params : parameters of a backbone given by name.
+    epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd" or "adamw".
+    schedule : "cosine" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
+    clean_weight : weight in the loss of a clean row that trains; None takes the method's own default.
+    scale : None, "standard" or "minmax": fitted on the training rows. Images of dtype uint8 are always normalised.
+    augment : None, or the name of an image augmentation (see `mogd.augment`).
+    classes : the class names, where `y` does not hold them all; a matrix has them in the order of its columns.
+    unseen : "error" refuses a class that no candidate set holds; "keep" keeps it.
+    dtype : "float32" or "float64".
+    device : "auto" (CUDA when there is one), or a torch device.
+    random_state : a seed, for the same bits every time; None draws a new one.
+    callback : called after every epoch with the classifier and the epoch's history entry, which it may add to.
+    verbose : 0 is silence, 1 a progress bar.
+
+    Attributes
+    ----------
+    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
+    history_ : one dict for each epoch. method_ : the method as it was used. classes_ : the class names.
+    """
+
+    takes_images = True
+    module_: nn.Module
+    method_: Method
+    history_: History
+
+    def __init__(
+        self,
+        method: str | Method = "mogd",
+        backbone: str | nn.Module = "linear",
+        *,
+        backbone_params: dict[str, Any] | None = None,
+        epochs: int = 100,
+        batch_size: int = 100,
+        optimizer: str = "sgd",
+        lr: float = 0.05,
+        momentum: float = 0.9,
+        nesterov: bool = False,
+        weight_decay: float = 1e-3,
+        schedule: str = "cosine",
+        lr_step: float = 50,
+        lr_gamma: float = 0.5,
+        clean_weight: float | None = None,
+        scale: str | None = None,
+        augment: str | None = None,
+        classes: Sequence[Any] | None = None,
+        unseen: str = "error",
+        dtype: str = "float32",
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        callback: Callable[[PartialLabelClassifier, dict[str, Any]], None] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.backbone_params = backbone_params
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.lr = lr
+        self.momentum = momentum
+        self.nesterov = nesterov
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.lr_step = lr_step
+        self.lr_gamma = lr_gamma
+        self.clean_weight = clean_weight
+        self.scale = scale
+        self.augment = augment
+        self.classes = classes
+        self.unseen = unseen
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def set_params(self, **params: Any) -> Self:
+        """As in scikit-learn; `method__x` also works while `method` is still a name."""
+        if isinstance(params.get("method", self.method), str) and any(key.startswith("method__") for key in params):
+            params["method"] = make_method(params.get("method", self.method))
+        return super().set_params(**params)
+
+    def _fit(self, rows: Rows) -> None:
+        settings = self._settings()
+        method = self.method_ = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
+        if not isinstance(method, Method):
+            raise ValueError(f"method must be a name or a Method object; got {method!r}")
+        if not len(rows.clean_y):
+            rows = _single_rows_as_clean(rows, method) if method.needs_clean_set else rows
+        elif method.train_on_clean:
+            rows = rows.join_clean(method.default_clean_weight if self.clean_weight is None else self.clean_weight)
+        device = self._device()
+        random = np.random.default_rng() if self.random_state is None else check_random_state(self.random_state)
+        seed = int(random.integers(2**31) if self.random_state is None else random.randint(2**31 - 1))
+        generator = torch.Generator().manual_seed(seed)
+        with seeded(seed, device), epoch_bar(settings.epochs, str(method), shown=self.verbose > 0) as advance:
+            data = self._tensors(rows, device)
+            self.module_ = self._network(data.x).to(device=device, dtype=self._dtype())
+
+            def on_epoch(entry: dict[str, Any]) -> None:
+                if self.callback is not None:
+                    self.callback(self, entry)
+                advance(entry)
+
+            augment = self._augmentation(data.x, generator)
+            confidence, self.history_ = train(
+                self.module_, method, data, settings, generator, augment=augment, on_epoch=on_epoch
+            )
+            if not method.keeps_confidence:
+                confidence = posterior(forward_in_chunks(self.module_, data.x), data.candidates)
+        self.module_.eval()
+        self.confidence_ = confidence[: rows.n_partial].cpu().numpy()
+
+    def _scores(self, X: np.ndarray) -> np.ndarray:
+        return torch.softmax(self._logits(X), dim=1).cpu().numpy()
+
+    def _logits(self, X: np.ndarray) -> Tensor:
+        return forward_in_chunks(self.module_, self._as_input(X, self._device()))
+
+    def _settings(self) -> Settings:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
+        if self.clean_weight is not None and self.clean_weight < 0:
+            raise ValueError(f"clean_weight must be 0 or more; got {self.clean_weight!r}")
+        return Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
+
+    def _dtype(self) -> torch.dtype:
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype must be 'float32' or 'float64'; got {self.dtype!r}")
+        return torch.float32 if self.dtype == "float32" else torch.float64
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def _as_input(self, X: np.ndarray, device: torch.device) -> Tensor:
+        """Images stay uint8 in memory; everything else becomes the network's dtype."""
+        if X.dtype == np.uint8 and X.ndim > 2:
+            return torch.from_numpy(np.ascontiguousarray(X)).to(device)
+        dtype = np.float32 if self._dtype() == torch.float32 else np.float64
+        X = np.ascontiguousarray(X, dtype=dtype)
+        return torch.from_numpy(X if X.flags.writeable else X.copy()).to(device)
+
+    def _tensors(self, rows: Rows, device: torch.device) -> TrainingData:
+        return TrainingData(
+            x=self._as_input(rows.X, device),
+            candidates=torch.from_numpy(rows.candidates).to(device),
+            weight=torch.from_numpy(rows.weight).to(device=device, dtype=self._dtype()),
+            clean_x=self._as_input(rows.clean_X, device),
+            clean_y=torch.from_numpy(rows.clean_y).to(device),
+        )
+
+    def _network(self, x: Tensor) -> nn.Module:
+        n_classes = len(self.classes_)
+        if isinstance(self.backbone, str):
+            net: nn.Module = make_backbone(self.backbone, x.shape[1:], n_classes, **(self.backbone_params or {}))
+        elif isinstance(self.backbone, nn.Module):
+            net = copy.deepcopy(self.backbone)
+        else:
+            raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone!r}")
+        if x.dtype == torch.uint8:
+            net = nn.Sequential(Normalize(*channel_statistics(x)), net)
+        with torch.no_grad():
+            net.eval()
+            shape = tuple(net.to(device=x.device, dtype=self._dtype())(x[:1]).shape)
+        if shape != (1, n_classes):
+            raise ValueError(
+                f"the backbone gives an output of shape {shape} for one row; {n_classes} logits are needed"
+            )
+        return net
+
+    def _augmentation(self, x: Tensor, generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
+        if self.augment is None:
+            return None
+        from mogd.augment import make_augmentation
+
+        return make_augmentation(self.augment, tuple(x.shape[1:]), generator)
+
+
+def _single_rows_as_clean(rows: Rows, method: Method) -> Rows:
+    """A method that needs clean rows and was given none takes the training rows with exactly one candidate."""
+    single = rows.candidates.sum(axis=1) == 1
+    if not single.any():
+        raise ValueError(
+            f"{type(method).__name__} needs clean rows: pass X_val=…, y_val=… to fit (a few dozen rows whose label you "
+            "are sure of), or candidate sets of which some hold exactly one label"
+        )
+    return replace(rows, clean_X=rows.X[single], clean_y=rows.candidates[single].argmax(axis=1))

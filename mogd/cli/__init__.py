@@ -1,0 +1,36 @@
+"""The shell: `mogd <command>`. Each module of this package adds its commands to `app`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+app = typer.Typer(
+    name="mogd",
+    help="Learn from ambiguous labels: rows with a set of candidate labels, one of them true.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+from mogd.cli import methods as _methods  # noqa: E402, F401
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    debug: bool = typer.Option(False, "--debug", help="Show the whole traceback of an error."),
+) -> None:
+    context.obj = {"debug": debug}
+
+
+def main() -> None:
+    """Run the shell; an error is one sentence, with the traceback only under --debug."""
+    try:
+        app()
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.secho(f"mogd: {error}", err=True, fg=typer.colors.RED)
+        sys.exit(1)

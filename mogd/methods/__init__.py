@@ -1,0 +1,1 @@
+"""One deep paper per file."""

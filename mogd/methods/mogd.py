@@ -1,0 +1,195 @@
+"""MoGD: meta objective guided disambiguation (Zou, Xie and Huang, 2022), as printed and in the form that wins.
+
+A step on the weighted loss Σ_ij w_ij h_ij lowers the loss of the clean set by ⟨∇h_ij, ∇L_meta⟩ for each unit of w_ij.
+MoGD sets the confidences from these alignments: `w ∝ prior · exp(strength · s · alignment / rms)` on the candidates.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from mogd.methods.base import Batch, Method, Step, TrainingData
+from mogd.methods.common import posterior, weighted_cross_entropy, with_features
+from mogd.methods.tangent import (
+    Gradient,
+    align,
+    clean_gradient,
+    head_gradients,
+    head_tangent,
+    logits_and_tangent,
+    rng_state_of,
+    tangent_again,
+)
+
+
+def alignment(model: nn.Module, x: Tensor, clean_x: Tensor, clean_y: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of a batch, ready to be back-propagated, and `alignment[i, j] = ⟨∇_θ h_ij, ∇_θ L_meta⟩`.
+
+    One gradient on the clean rows and one forward-mode pass on the batch; BatchNorm's running statistics are moved by
+    the batch alone.
+    """
+    logits, tangent = logits_and_tangent(model, x, clean_gradient(model, clean_x, clean_y))
+    return logits, align(logits, tangent)
+
+
+class MoGD(Method):
+    """Confidences from the clean set's gradient: one exponentiated-gradient step from a prior.
+
+    Parameters
+    ----------
+    prior : where the step starts. "posterior": the model's own probabilities on the candidates; "running": their
+        running mean over the epochs before; "uniform": the paper's.
+    strength : the size of a typical step in logits, whatever the features' scale; 0 leaves the prior as it is.
+    beta : instead of `strength`, the paper's step size in effective units (αβ/b): `w ∝ prior · exp(beta · alignment)`.
+    shrink : multiply the alignment by how far two random halves of the clean set agree on it.
+    train_on_clean : let the clean rows train too, with one candidate each.
+    clip : set negative alignments to zero first (Eq. 7).
+    normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
+        without a positive alignment carries no weight.
+    meta : "all" takes the gradient over all parameters, "head" over the last linear layer alone, in closed form.
+    meta_every : steps for which one clean gradient is used before it is taken anew.
+    clean_batch_size : clean rows drawn for each gradient; None takes them all.
+    prior_momentum : of the running prior; 0 is the posterior of the row's last visit.
+    """
+
+    needs_clean_set = True
+    keeps_confidence = True
+    momentum = 0.98  # of the running means behind the shrinkage and the scale
+
+    def __init__(
+        self,
+        prior: str = "posterior",
+        strength: float = 1.0,
+        *,
+        beta: float | None = None,
+        shrink: bool = True,
+        train_on_clean: bool = True,
+        clip: bool = False,
+        normalize: str = "softmax",
+        meta: str = "all",
+        meta_every: int = 1,
+        clean_batch_size: int | None = None,
+        prior_momentum: float = 0.0,
+    ) -> None:
+        self.prior = prior
+        self.strength = strength
+        self.beta = beta
+        self.shrink = shrink
+        self.train_on_clean = train_on_clean
+        self.clip = clip
+        self.normalize = normalize
+        self.meta = meta
+        self.meta_every = meta_every
+        self.clean_batch_size = clean_batch_size
+        self.prior_momentum = prior_momentum
+
+    @classmethod
+    def paper(cls, beta: float = 1.0, **changes: Any) -> Self:
+        """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
+        printed = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
+        return cls(beta=beta, **(printed | changes))
+
+    def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
+        _check("prior", self.prior, ("posterior", "running", "uniform"))
+        _check("normalize", self.normalize, ("softmax", "sum"))
+        _check("meta", self.meta, ("all", "head"))
+        self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
+        self.running_ = self.init_confidence(data.candidates) if self.prior == "running" else None
+        self.gradients_: list[Gradient] = []
+        self.steps_ = 0
+        self.agreement_ = self.power_ = torch.zeros((), device=data.x.device, dtype=torch.float64)
+        self.mass_ = 0.0
+
+    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        logits, estimates = self._alignments(model, batch)
+        mean = sum(estimates[1:], estimates[0]) / len(estimates)
+        log_prior = self._log_prior(logits.detach(), batch)
+        if self.normalize == "sum":
+            helpful = mean.clamp(min=0) * batch.candidates
+            total = helpful.sum(dim=1, keepdim=True)
+            confidence = torch.where(total > 0, helpful / total, 0.0)
+        else:
+            move = self._size(estimates, mean, batch.candidates) * mean
+            if self.clip:
+                move = move.clamp(min=0)  # Eq. 7
+            confidence = posterior(log_prior + move, batch.candidates)  # Eq. 8
+        step(batch.mean(weighted_cross_entropy(logits, confidence)))  # Eq. 9
+        used = confidence.sum(dim=1, keepdim=True) > 0
+        return torch.where(used, confidence, posterior(log_prior, batch.candidates))
+
+    def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
+        """The shrinkage s and the alignment's root mean square: how much the clean set had to say."""
+        rms = (self.power_ / max(self.mass_, 1e-12)).sqrt()
+        return {"shrinkage": float(self._shrinkage()), "alignment": float(rms)}
+
+    def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+        """Logits of the batch, and its alignment with each half of the clean set (with the whole when not shrinking)."""
+        fresh = self.steps_ % self.meta_every == 0
+        self.steps_ += 1
+        if self.meta == "head":
+            if fresh:
+                rows, halves = self._draw()
+                parts = [(half, self.clean_y_[rows[half]]) for half in halves]
+                self.gradients_ = head_gradients(model, self.clean_x_[rows], parts)
+            logits, features = with_features(model, batch.x)
+            return logits, [align(logits, head_tangent(model, features, g)) for g in self.gradients_]
+        if fresh:
+            rows, halves = self._draw()
+            parts = [rows[half] for half in halves]
+            self.gradients_ = [clean_gradient(model, self.clean_x_[r], self.clean_y_[r]) for r in parts]
+        state = rng_state_of(batch.x) if len(self.gradients_) > 1 else None
+        logits, tangent = logits_and_tangent(model, batch.x, self.gradients_[0])
+        tangents = [tangent, *(tangent_again(model, batch.x, g, state) for g in self.gradients_[1:])]
+        return logits, [align(logits, t) for t in tangents]
+
+    def _draw(self) -> tuple[Tensor, list[Tensor]]:
+        """Clean rows in random order, and the positions of their halves (of all of them, when not shrinking)."""
+        count = len(self.clean_y_)
+        order = torch.randperm(count, generator=self.generator_).to(self.clean_y_.device)[: self.clean_batch_size]
+        positions = torch.arange(len(order), device=order.device)
+        return order, list(positions.tensor_split(2)) if self.shrink and len(order) > 1 else [positions]
+
+    def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor | float:
+        """What the alignment is multiplied by: `beta`, or `strength / rms`; times the shrinkage s where asked."""
+        ambiguous = candidates & (candidates.sum(dim=1, keepdim=True) > 1)
+        count = ambiguous.sum()
+        if count:
+            first, last, both = (_centre(a, ambiguous).double() for a in (estimates[0], estimates[-1], mean))
+            keep = self.momentum
+            self.mass_ = keep * self.mass_ + (1 - keep)
+            self.agreement_ = keep * self.agreement_ + (1 - keep) * (first * last).sum() / count
+            self.power_ = keep * self.power_ + (1 - keep) * (both * both).sum() / count
+        size = self.beta
+        if size is None:
+            size = self.strength / (self.power_ / max(self.mass_, 1e-12)).sqrt().clamp(min=1e-30)
+        return (size * self._shrinkage()).to(mean.dtype) if self.shrink else size
+
+    def _shrinkage(self) -> Tensor:
+        """s = Σ A·B / Σ ((A+B)/2)²: the best linear shrinkage of the halves' mean; unknown, so 0, for one clean row."""
+        if self.shrink and len(self.gradients_) < 2:
+            return torch.zeros_like(self.power_)
+        return (self.agreement_ / self.power_.clamp(min=1e-60)).clamp(0, 1)
+
+    def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
+        if self.prior == "uniform":
+            return torch.zeros_like(logits)
+        if self.running_ is None:
+            return log_softmax(logits, dim=1)
+        before, keep = self.running_[batch.index], self.prior_momentum
+        self.running_[batch.index] = keep * before + (1 - keep) * posterior(logits, batch.candidates)
+        return before.clamp(min=1e-12).log()
+
+
+def _centre(values: Tensor, mask: Tensor) -> Tensor:
+    """Values less their row's mean over the mask; zero off it."""
+    mean = (values * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return (values - mean) * mask
+
+
+def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")

@@ -1,0 +1,153 @@
+"""How the logits of a batch move when the parameters move along the clean gradient: exact, without double backward.
+
+With `g = ∇_θ L_meta`, one forward-mode pass gives `t = d logits / dθ · g`, and every
+`⟨∇_θ h_ij, g⟩ = −(t_ij − Σ_k p_ik t_ik)` follows from it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, one_hot
+
+from mogd.methods.common import last_linear, with_features
+
+Gradient = dict[str, Tensor]  # by parameter name
+
+_without_forward_mode: WeakSet[nn.Module] = WeakSet()
+
+
+def align(logits: Tensor, tangent: Tensor) -> Tensor:
+    """`⟨∇h_ij, g⟩` of every row and label from the logits and their tangent along g."""
+    p = torch.softmax(logits.detach(), dim=1)
+    return (p * tangent).sum(dim=1, keepdim=True) - tangent
+
+
+def clean_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Gradient:
+    """∇_θ L_meta on clean rows (Eq. 3), in the model's mode, its buffers untouched."""
+    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    with _still(model, single=len(x) == 1) as buffers:
+        loss = cross_entropy(functional_call(model, buffers, (x,)), y)
+    found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+    return {name: g for name, g in zip(trainable, found, strict=True) if g is not None}
+
+
+def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Tensor, Tensor]:
+    """The forward pass that the real step back-propagates, and its derivative along `along`, from one dual pass."""
+    if model not in _without_forward_mode:
+        saved = [b.clone() for b in model.buffers()]
+        try:
+            logits, tangent = _dual_pass(model, x, along)
+            return logits, tangent.detach()
+        except NotImplementedError as error:
+            for buffer, before in zip(
+                model.buffers(), saved, strict=True
+            ):  # BatchNorm may have moved before the failure
+                buffer.copy_(before)
+            _without_forward_mode.add(model)
+            warnings.warn(
+                f"{type(model).__name__} has an operation without a forward derivative ({str(error).splitlines()[0]}); "
+                "MoGD differentiates twice backward instead: the same confidences, about twice as slow",
+                stacklevel=2,
+            )
+    return _double_backward(model, x, along)
+
+
+def tangent_again(model: nn.Module, x: Tensor, along: Gradient, rng_state: Tensor | None) -> Tensor:
+    """The tangent along a second gradient, for the same dropout masks; nothing is recorded, no buffer moves."""
+    with _still(model) as buffers, _replay(x, rng_state):
+        if model in _without_forward_mode:
+            return _double_backward(model, x, along, buffers)[1]
+        with torch.no_grad():
+            return _dual_pass(model, x, along, buffers)[1]
+
+
+def rng_state_of(x: Tensor) -> Tensor:
+    """The state of the generator that dropout draws from on this device."""
+    return torch.cuda.get_rng_state(x.device) if x.is_cuda else torch.get_rng_state()
+
+
+def head_gradients(model: nn.Module, x: Tensor, halves: list[tuple[Tensor, Tensor]]) -> list[Gradient]:
+    """∇ L_meta over the last linear layer alone, for each part `(rows of x, their labels)`, from one forward pass."""
+    with _still(model, single=len(x) == 1) as buffers, torch.no_grad(), _swapped(model, buffers):
+        logits, features = with_features(model, x)
+    gradients = []
+    for rows, y in halves:
+        residual = torch.softmax(logits[rows], dim=1) - one_hot(y, logits.shape[1])
+        gradients.append({"weight": residual.T @ features[rows] / len(y), "bias": residual.mean(dim=0)})
+    return gradients
+
+
+def head_tangent(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
+    """`t = F Gᵀ + g_b`."""
+    tangent = features.detach() @ along["weight"].T
+    return tangent if last_linear(model).bias is None else tangent + along["bias"]
+
+
+def _dual_pass(model: nn.Module, x: Tensor, along: Gradient, buffers: Gradient | None = None) -> tuple[Tensor, Tensor]:
+    parameters = dict(model.named_parameters())
+    with forward_ad.dual_level():
+        duals = {name: forward_ad.make_dual(parameters[name], g) for name, g in along.items()}
+        logits, tangent = forward_ad.unpack_dual(functional_call(model, {**(buffers or {}), **duals}, (x,)))
+        return logits, torch.zeros_like(logits) if tangent is None else tangent
+
+
+def _double_backward(
+    model: nn.Module, x: Tensor, along: Gradient, buffers: Gradient | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same tangent by reverse over reverse: `t = ∂/∂v ⟨∂⟨logits, v⟩/∂θ, g⟩`."""
+    logits = functional_call(model, buffers or {}, (x,))
+    parameters = dict(model.named_parameters())
+    v = torch.zeros_like(logits, requires_grad=True)
+    pulled = torch.autograd.grad(logits, [parameters[name] for name in along], v, create_graph=True)
+    inner = sum((p * g).sum() for p, g in zip(pulled, along.values(), strict=True))
+    (tangent,) = torch.autograd.grad(inner, v, retain_graph=True)
+    return logits, tangent
+
+
+@contextmanager
+def _still(model: nn.Module, *, single: bool = False) -> Iterator[Gradient]:
+    """Copies of the buffers for a pass that must not move BatchNorm's statistics.
+
+    A single row has no batch statistics: for it the running ones are used.
+    """
+    training = [m for m in model.modules() if m.training]
+    if single:
+        model.eval()
+    try:
+        yield {name: b.clone() for name, b in model.named_buffers()}
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _swapped(model: nn.Module, buffers: Gradient) -> Iterator[None]:
+    """The module's own buffers are given their old values back after the block."""
+    try:
+        yield
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+
+
+@contextmanager
+def _replay(x: Tensor, state: Tensor | None) -> Iterator[None]:
+    """Draw the same dropout masks again, and leave the generator as it was found."""
+    if state is None:
+        yield
+        return
+    setter = (lambda s: torch.cuda.set_rng_state(s, x.device)) if x.is_cuda else torch.set_rng_state
+    now = rng_state_of(x)
+    setter(state)
+    try:
+        yield
+    finally:
+        setter(now)
