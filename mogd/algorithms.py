@@ -26,7 +26,7 @@ class Algorithm:
     paper: str
     needs_clean_set: bool = False
 
-    def load(self) -> type:
+    def load(self) -> Any:
         module, attribute = self.path.split(":")
         return getattr(import_module(module), attribute)
 

@@ -23,7 +23,7 @@ VOTE_COLUMNS = ("task", "worker", "label")
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A checked 0/1 matrix, one row per example and one column per class; indexing selects rows and keeps the classes."""
+    """A checked 0/1 matrix, a row per example and a column per class; indexing selects rows and keeps the classes."""
 
     matrix: np.ndarray  # (n_rows, n_classes) bool
     classes: np.ndarray  # (n_classes,)
@@ -93,7 +93,7 @@ def as_candidates(
         _check_length(y.matrix, n_rows)
         if classes is not None and not np.array_equal(np.asarray(classes), y.classes):
             raise ValueError(
-                f"classes are {list(y.classes)} in y but {list(classes)} were asked for; leave classes=None"
+                f"y has the classes {_short(y.classes)}, but other ones were asked for: leave classes=None"
             )
         return y
     names = None if classes is None else _check_classes(classes)
@@ -194,13 +194,13 @@ def _zero_one(values: np.ndarray) -> np.ndarray:
         return np.ones(len(values), dtype=bool)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # comparing strings with numbers
-        ok = (values == 0) | (values == 1)
-    return ok.all(axis=1) if isinstance(ok, np.ndarray) and ok.ndim == 2 else np.zeros(len(values), dtype=bool)
+        ok = np.asarray((values == 0) | (values == 1))
+    return np.asarray(ok.all(axis=1)) if ok.ndim == 2 else np.zeros(len(values), dtype=bool)
 
 
 def _from_matrix(y: Any, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     if _is_frame(y) and names is None and not sp.issparse(y):
-        names = _check_classes([c for c in y.columns])
+        names = _check_classes(list(y.columns))
     dense = y.toarray() if sp.issparse(y) else np.asarray(_plain(y))
     if dense.ndim != 2:
         raise ValueError(f"a candidate matrix must have shape (n, n_classes); got {dense.shape}")
@@ -272,12 +272,9 @@ def _pairs_of_votes(votes: Any, rows: Sequence[Any] | None) -> tuple[np.ndarray,
     tasks, labels = np.asarray(votes["task"]), np.asarray(votes["label"])
     missing = _is_missing(labels)
     tasks, labels = tasks[~missing], labels[~missing]
-    if rows is None:
-        found = np.unique(tasks)
-        if found.dtype.kind not in "iu" or not np.array_equal(found, np.arange(len(found))):
-            raise ValueError("the tasks of the votes are not 0, 1, … n-1: pass rows=[…], the task of each row in order")
-        rows = found
-    order = np.asarray(rows)
+    order = np.unique(tasks) if rows is None else np.asarray(rows)
+    if rows is None and (order.dtype.kind not in "iu" or not np.array_equal(order, np.arange(len(order)))):
+        raise ValueError("the tasks of the votes are not 0, 1, … n-1: pass rows=[…], the task of each row in order")
     index, known = _positions(tasks, order)
     if not known.all():
         raise ValueError(f"the votes name task {tasks[~known][0]!r}, which is not among the rows: drop these votes")

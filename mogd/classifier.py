@@ -121,8 +121,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         elif method.train_on_clean:
             rows = rows.join_clean(method.default_clean_weight if self.clean_weight is None else self.clean_weight)
         device = self._device()
-        random = np.random.default_rng() if self.random_state is None else check_random_state(self.random_state)
-        seed = int(random.integers(2**31) if self.random_state is None else random.randint(2**31 - 1))
+        seed = self._seed()
         generator = torch.Generator().manual_seed(seed)
         with seeded(seed, device), epoch_bar(settings.epochs, str(method), shown=self.verbose > 0) as advance:
             data = self._tensors(rows, device)
@@ -147,6 +146,11 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     def _logits(self, X: np.ndarray) -> Tensor:
         return forward_in_chunks(self.module_, self._as_input(X, self._device()))
+
+    def _seed(self) -> int:
+        if self.random_state is None:  # fresh entropy, not numpy's global state
+            return int(np.random.default_rng().integers(2**31 - 1))
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _settings(self) -> Settings:
         for name in ("epochs", "batch_size"):
@@ -198,9 +202,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             net.eval()
             shape = tuple(net.to(device=x.device, dtype=self._dtype())(x[:1]).shape)
         if shape != (1, n_classes):
-            raise ValueError(
-                f"the backbone gives an output of shape {shape} for one row; {n_classes} logits are needed"
-            )
+            raise ValueError(f"the backbone must give {n_classes} logits for a row; its output has shape {shape}")
         return net
 
     def _augmentation(self, x: Tensor, generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:

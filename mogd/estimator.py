@@ -69,7 +69,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     takes_images = False  # whether X may have more than two dimensions
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
-        """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with their true labels `y_val`."""
+        """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None: pass labels or candidate sets")
         X = self._check_features(X, reset=True)

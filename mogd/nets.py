@@ -79,7 +79,7 @@ def make_backbone(name: str, in_shape: Sequence[int], n_classes: int, **params: 
 
 
 def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of each channel of uint8 images `(n, channels, height, width)`; a constant one is divided by 1.
+    """Mean and deviation of each channel of uint8 images `(n, channels, height, width)`; 1 for a constant channel.
 
     Both come from the counts of the 256 values: exact, and no copy of the images as floats.
     """

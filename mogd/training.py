@@ -34,8 +34,9 @@ class Settings:
 
     def build(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimizer == "sgd":
-            options = {"momentum": self.momentum, "nesterov": self.nesterov}
-            return torch.optim.SGD(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True, **options)
+            return torch.optim.SGD(
+                parameters, self.lr, self.momentum, 0.0, self.weight_decay, nesterov=self.nesterov, fused=True
+            )
         if self.optimizer == "adamw":
             return torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True)
         raise ValueError(f"optimizer must be 'sgd' or 'adamw'; got {self.optimizer!r}")

@@ -21,9 +21,7 @@ def last_linear(model: nn.Module) -> nn.Linear:
     """The layer that gives the logits: the last `nn.Linear` of the module."""
     layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     if not layers:
-        raise ValueError(
-            f"{type(model).__name__} has no nn.Linear as its last layer, whose input would be the features"
-        )
+        raise ValueError(f"{type(model).__name__} has no nn.Linear, whose input would be the features")
     return layers[-1]
 
 

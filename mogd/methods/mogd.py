@@ -90,7 +90,7 @@ class MoGD(Method):
     @classmethod
     def paper(cls, beta: float = 1.0, **changes: Any) -> Self:
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
-        printed = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
+        printed: dict[str, Any] = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
         return cls(beta=beta, **(printed | changes))
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
@@ -123,11 +123,10 @@ class MoGD(Method):
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
         """The shrinkage s and the alignment's root mean square: how much the clean set had to say."""
-        rms = (self.power_ / max(self.mass_, 1e-12)).sqrt()
-        return {"shrinkage": float(self._shrinkage()), "alignment": float(rms)}
+        return {"shrinkage": float(self._shrinkage()), "alignment": float(self._rms())}
 
     def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        """Logits of the batch, and its alignment with each half of the clean set (with the whole when not shrinking)."""
+        """Logits of the batch, and its alignment with each half of the clean set (the whole, when not shrinking)."""
         fresh = self.steps_ % self.meta_every == 0
         self.steps_ += 1
         if self.meta == "head":
@@ -139,8 +138,8 @@ class MoGD(Method):
             return logits, [align(logits, head_tangent(model, features, g)) for g in self.gradients_]
         if fresh:
             rows, halves = self._draw()
-            parts = [rows[half] for half in halves]
-            self.gradients_ = [clean_gradient(model, self.clean_x_[r], self.clean_y_[r]) for r in parts]
+            drawn = [rows[half] for half in halves]
+            self.gradients_ = [clean_gradient(model, self.clean_x_[r], self.clean_y_[r]) for r in drawn]
         state = rng_state_of(batch.x) if len(self.gradients_) > 1 else None
         logits, tangent = logits_and_tangent(model, batch.x, self.gradients_[0])
         tangents = [tangent, *(tangent_again(model, batch.x, g, state) for g in self.gradients_[1:])]
@@ -153,7 +152,7 @@ class MoGD(Method):
         positions = torch.arange(len(order), device=order.device)
         return order, list(positions.tensor_split(2)) if self.shrink and len(order) > 1 else [positions]
 
-    def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor | float:
+    def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor:
         """What the alignment is multiplied by: `beta`, or `strength / rms`; times the shrinkage s where asked."""
         ambiguous = candidates & (candidates.sum(dim=1, keepdim=True) > 1)
         count = ambiguous.sum()
@@ -163,10 +162,11 @@ class MoGD(Method):
             self.mass_ = keep * self.mass_ + (1 - keep)
             self.agreement_ = keep * self.agreement_ + (1 - keep) * (first * last).sum() / count
             self.power_ = keep * self.power_ + (1 - keep) * (both * both).sum() / count
-        size = self.beta
-        if size is None:
-            size = self.strength / (self.power_ / max(self.mass_, 1e-12)).sqrt().clamp(min=1e-30)
-        return (size * self._shrinkage()).to(mean.dtype) if self.shrink else size
+        size = torch.full_like(self.power_, self.beta) if self.beta is not None else self.strength / self._rms()
+        return (size * self._shrinkage() if self.shrink else size).to(mean.dtype)
+
+    def _rms(self) -> Tensor:
+        return (self.power_ / max(self.mass_, 1e-12)).sqrt().clamp(min=1e-30)
 
     def _shrinkage(self) -> Tensor:
         """s = Σ A·B / Σ ((A+B)/2)²: the best linear shrinkage of the halves' mean; unknown, so 0, for one clean row."""

@@ -47,9 +47,7 @@ def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Te
             logits, tangent = _dual_pass(model, x, along)
             return logits, tangent.detach()
         except NotImplementedError as error:
-            for buffer, before in zip(
-                model.buffers(), saved, strict=True
-            ):  # BatchNorm may have moved before the failure
+            for buffer, before in zip(model.buffers(), saved, strict=True):  # some may have moved before it failed
                 buffer.copy_(before)
             _without_forward_mode.add(model)
             warnings.warn(
@@ -107,7 +105,7 @@ def _double_backward(
     parameters = dict(model.named_parameters())
     v = torch.zeros_like(logits, requires_grad=True)
     pulled = torch.autograd.grad(logits, [parameters[name] for name in along], v, create_graph=True)
-    inner = sum((p * g).sum() for p, g in zip(pulled, along.values(), strict=True))
+    inner = torch.stack([(p * g).sum() for p, g in zip(pulled, along.values(), strict=True)]).sum()
     (tangent,) = torch.autograd.grad(inner, v, retain_graph=True)
     return logits, tangent
 
