@@ -1,0 +1,174 @@
+"""The checked data that everything else takes: rows, their candidate sets and, where known, their true labels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from mogd.candidates import Candidates, name_rows
+
+FORMAT = 1  # of the file that `save` writes
+_PARTS = ("X", "matrix", "classes", "y", "ids", "feature_names")
+
+
+@dataclass(frozen=True, eq=False)
+class PartialDataset:
+    """Rows with candidate sets. `y` holds class indices, −1 where the true label of a row is not known."""
+
+    name: str
+    X: np.ndarray  # (n, d) float, or images (n, channels, height, width) uint8
+    candidates: Candidates
+    y: np.ndarray | None = None
+    ids: np.ndarray | None = None  # of the user's table
+    feature_names: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        n, n_classes = self.candidates.shape
+        for part in ("X", "y", "ids"):
+            value = getattr(self, part)
+            if value is not None and len(value) != n:
+                raise ValueError(f"{part} has {len(value)} rows but there are {n} candidate sets")
+        if self.feature_names is not None and len(self.feature_names) != self.X.shape[1]:
+            raise ValueError(f"feature_names has {len(self.feature_names)} names for {self.X.shape[1]} features")
+        if self.y is not None:
+            bad = np.flatnonzero((self.y < -1) | (self.y >= n_classes))
+            if self.y.dtype.kind not in "iu" or len(bad):
+                raise ValueError(
+                    f"y must hold class indices from 0 to {n_classes - 1}, or -1 where unknown; got "
+                    f"{self.y[bad[0]] if len(bad) else self.y.dtype} in {name_rows(bad) if len(bad) else 'every row'}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    @property
+    def classes(self) -> np.ndarray:
+        return self.candidates.classes
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The true labels as class names; every one must be known."""
+        return self.classes[self.known_y()]
+
+    def known_y(self) -> np.ndarray:
+        """The true class indices, or an error when some are not known."""
+        if self.y is None:
+            raise ValueError(f"the true labels of {self.name!r} are not known: give y to use them")
+        unknown = np.flatnonzero(self.y < 0)
+        if len(unknown):
+            raise ValueError(f"the true label of {name_rows(unknown)} of {self.name!r} is not known: drop these rows")
+        return self.y
+
+    def subset(self, index: Any) -> Self:
+        """The rows `index` (positions or a mask), in that order, with all classes."""
+        index = np.asarray(index)
+        return replace(
+            self,
+            X=self.X[index],
+            candidates=self.candidates[index],
+            y=None if self.y is None else self.y[index],
+            ids=None if self.ids is None else self.ids[index],
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Rows, features, classes, statistics of the candidate sets and, where `y` is known, how often they hold it."""
+        result: dict[str, Any] = {"name": self.name, "n_features": int(np.prod(self.X.shape[1:]))}
+        result |= self.candidates.describe()
+        if self.y is not None and (self.y >= 0).any():
+            known = np.flatnonzero(self.y >= 0)
+            result["true_in_candidates"] = float(self.candidates.matrix[known, self.y[known]].mean())
+            result["classes_occurring"] = len(np.unique(self.y[known]))
+        return result
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over everything but the name: equal data have equal fingerprints on every machine."""
+        digest = hashlib.sha256()
+        for part, value in self._arrays().items():
+            value = np.ascontiguousarray(value)
+            if value.dtype.kind in "US":  # the width of a string array depends on its history
+                content = json.dumps(value.tolist()).encode()
+                digest.update(f"{part}|text|{value.shape}|".encode() + content)
+                continue
+            value = value.astype(value.dtype.newbyteorder("<"), copy=False)
+            digest.update(f"{part}|{value.dtype.str}|{value.shape}|".encode())
+            digest.update(value.reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write one `.npz` file without pickles; it replaces `path` only when complete."""
+        path = Path(path)
+        arrays = self._arrays() | {"name": np.array(self.name), "fingerprint": np.array(self.fingerprint)}
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, format=np.array(FORMAT), **arrays)  # type: ignore[arg-type]
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; a file that was cut or changed is refused."""
+        found = _read_arrays(path)
+        names = found.get("feature_names")
+        dataset = cls(
+            name=str(found["name"]),
+            X=found["X"],
+            candidates=Candidates(found["matrix"], found["classes"]),
+            y=found.get("y"),
+            ids=found.get("ids"),
+            feature_names=None if names is None else [str(name) for name in names],
+        )
+        if dataset.fingerprint != str(found["fingerprint"]):
+            raise ValueError(f"{path} does not hold what was saved: its fingerprint differs; save it again")
+        return dataset
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        matrix = np.asarray(self.candidates.matrix, dtype=bool)
+        values = (self.X, matrix, self.classes, self.y, self.ids, self.feature_names)
+        parts = {part: value for part, value in zip(_PARTS, values, strict=True) if value is not None}
+        return {part: _without_objects(part, value) for part, value in parts.items()}
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {key: file[key] for key in file.files}
+        if not {"format", "name", "fingerprint", "X", "matrix", "classes"} <= set(found):
+            raise ValueError("its parts are missing")
+    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, AttributeError, TypeError):
+        raise ValueError(f"{path} is not a data set saved by mogd, or it is damaged: save it again") from None
+    if int(found["format"]) > FORMAT:
+        raise ValueError(f"{path} was written by a later version of mogd: update the library")
+    return found
+
+
+def _without_objects(part: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype != object:
+        return array
+    array = np.array(array.tolist())
+    if array.dtype == object:
+        raise ValueError(f"{part} must hold numbers or strings to be saved; got {type(value[0]).__name__}")
+    return array
