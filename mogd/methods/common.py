@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import log_softmax
+
+Buffers = dict[str, Tensor]  # by buffer name
 
 
 def posterior(logits: Tensor, candidates: Tensor) -> Tensor:
@@ -15,6 +21,40 @@ def posterior(logits: Tensor, candidates: Tensor) -> Tensor:
 def weighted_cross_entropy(logits: Tensor, confidence: Tensor) -> Tensor:
     """`−Σ_j w_j log p_j` of each row."""
     return -(confidence * log_softmax(logits, dim=1)).sum(dim=1)
+
+
+def log_candidate_mass(logits: Tensor, candidates: Tensor) -> Tensor:
+    """`log Σ_S p` of each row, safe from underflow; zero where every class is a candidate."""
+    return logits.masked_fill(~candidates, -torch.inf).logsumexp(dim=1) - logits.logsumexp(dim=1)
+
+
+def complementary(candidates: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """`s`, the number of labels that each row rules out, and `1/s`; zero for a row that rules out none."""
+    ruled_out = (~candidates).sum(dim=1).to(dtype)
+    return ruled_out, torch.where(ruled_out > 0, 1 / ruled_out.clamp(min=1), 0.0)
+
+
+@torch.no_grad()
+def fresh_logits(model: nn.Module, x: Tensor) -> Tensor:
+    """A second pass in the model's mode that moves no running statistic: the batch has moved them once already."""
+    with still(model) as buffers:
+        return functional_call(model, buffers, (x,)) if buffers else model(x)
+
+
+@contextmanager
+def still(model: nn.Module, *, single: bool = False) -> Iterator[Buffers]:
+    """Copies of the buffers for a pass that must not move BatchNorm's statistics.
+
+    A single row has no batch statistics: for it the running ones are used.
+    """
+    training = [m for m in model.modules() if m.training]
+    if single:
+        model.eval()
+    try:
+        yield {name: b.clone() for name, b in model.named_buffers()}
+    finally:
+        for module in training:
+            module.training = True
 
 
 def last_linear(model: nn.Module) -> nn.Linear:

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, one_hot
 
-from mogd.methods.common import last_linear, with_features
+from mogd.methods.common import Buffers, last_linear, still, with_features
 
 Gradient = dict[str, Tensor]  # by parameter name
 
@@ -33,7 +33,7 @@ def align(logits: Tensor, tangent: Tensor) -> Tensor:
 def clean_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Gradient:
     """∇_θ L_meta on clean rows (Eq. 3), in the model's mode, its buffers untouched."""
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    with _still(model, single=len(x) == 1) as buffers:
+    with still(model, single=len(x) == 1) as buffers:
         loss = cross_entropy(functional_call(model, buffers, (x,)), y)
     found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
     return {name: g for name, g in zip(trainable, found, strict=True) if g is not None}
@@ -60,7 +60,7 @@ def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Te
 
 def tangent_again(model: nn.Module, x: Tensor, along: Gradient, rng_state: Tensor | None) -> Tensor:
     """The tangent along a second gradient, for the same dropout masks; nothing is recorded, no buffer moves."""
-    with _still(model) as buffers, _replay(x, rng_state):
+    with still(model) as buffers, _replay(x, rng_state):
         if model in _without_forward_mode:
             return _double_backward(model, x, along, buffers)[1]
         with torch.no_grad():
@@ -74,7 +74,7 @@ def rng_state_of(x: Tensor) -> Tensor:
 
 def head_gradients(model: nn.Module, x: Tensor, halves: list[tuple[Tensor, Tensor]]) -> list[Gradient]:
     """∇ L_meta over the last linear layer alone, for each part `(rows of x, their labels)`, from one forward pass."""
-    with _still(model, single=len(x) == 1) as buffers, torch.no_grad(), _swapped(model, buffers):
+    with still(model, single=len(x) == 1) as buffers, torch.no_grad(), _swapped(model, buffers):
         logits, features = with_features(model, x)
     gradients = []
     for rows, y in halves:
@@ -89,7 +89,7 @@ def head_tangent(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
     return tangent if last_linear(model).bias is None else tangent + along["bias"]
 
 
-def _dual_pass(model: nn.Module, x: Tensor, along: Gradient, buffers: Gradient | None = None) -> tuple[Tensor, Tensor]:
+def _dual_pass(model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None) -> tuple[Tensor, Tensor]:
     parameters = dict(model.named_parameters())
     with forward_ad.dual_level():
         duals = {name: forward_ad.make_dual(parameters[name], g) for name, g in along.items()}
@@ -98,7 +98,7 @@ def _dual_pass(model: nn.Module, x: Tensor, along: Gradient, buffers: Gradient |
 
 
 def _double_backward(
-    model: nn.Module, x: Tensor, along: Gradient, buffers: Gradient | None = None
+    model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None
 ) -> tuple[Tensor, Tensor]:
     """The same tangent by reverse over reverse: `t = ∂/∂v ⟨∂⟨logits, v⟩/∂θ, g⟩`."""
     logits = functional_call(model, buffers or {}, (x,))
@@ -111,23 +111,7 @@ def _double_backward(
 
 
 @contextmanager
-def _still(model: nn.Module, *, single: bool = False) -> Iterator[Gradient]:
-    """Copies of the buffers for a pass that must not move BatchNorm's statistics.
-
-    A single row has no batch statistics: for it the running ones are used.
-    """
-    training = [m for m in model.modules() if m.training]
-    if single:
-        model.eval()
-    try:
-        yield {name: b.clone() for name, b in model.named_buffers()}
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextmanager
-def _swapped(model: nn.Module, buffers: Gradient) -> Iterator[None]:
+def _swapped(model: nn.Module, buffers: Buffers) -> Iterator[None]:
     """The module's own buffers are given their old values back after the block."""
     try:
         yield
