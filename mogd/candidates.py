@@ -131,7 +131,7 @@ def as_labels(y: Any, classes: np.ndarray, *, name: str = "y_val") -> np.ndarray
     if not known.all():
         bad = np.flatnonzero(~known)
         raise ValueError(
-            f"{name} has label {labels[bad[0]]!r} in {name_rows(bad)}, which is not among the classes "
+            f"{name} has label {labels.tolist()[bad[0]]!r} in {name_rows(bad)}, which is not among the classes "
             f"{_short(classes)}: correct it, or name every class by classes=[…] and unseen='keep'"
         )
     return index
@@ -277,7 +277,7 @@ def _pairs_of_votes(votes: Any, rows: Sequence[Any] | None) -> tuple[np.ndarray,
         raise ValueError("the tasks of the votes are not 0, 1, … n-1: pass rows=[…], the task of each row in order")
     index, known = _positions(tasks, order)
     if not known.all():
-        raise ValueError(f"the votes name task {tasks[~known][0]!r}, which is not among the rows: drop these votes")
+        raise ValueError(f"the votes name task {tasks[~known].tolist()[0]!r}, which is not among the rows: drop these votes")
     return labels, index, len(order)
 
 
@@ -296,7 +296,7 @@ def _from_pairs(
         if not known.all():
             bad = np.unique(owner[~known])
             raise ValueError(
-                f"unknown label {labels[~known][0]!r} in {name_rows(bad)}; the classes are {_short(names)}: "
+                f"unknown label {labels[~known].tolist()[0]!r} in {name_rows(bad)}; the classes are {_short(names)}: "
                 "correct the label or add it to classes"
             )
     matrix = np.zeros((count, len(names)), dtype=bool)

@@ -45,7 +45,8 @@ class MoGD(Method):
         running mean over the epochs before; "uniform": the paper's.
     strength : the size of a typical step in logits, whatever the features' scale; 0 leaves the prior as it is.
     beta : instead of `strength`, the paper's step size in effective units (αβ/b): `w ∝ prior · exp(beta · alignment)`.
-    shrink : multiply the alignment by how far two random halves of the clean set agree on it.
+    shrink : trust the clean set as far as it knows: multiply the alignment by how far two random halves of it agree,
+        and leave alone the candidates of whose class it has no row.
     train_on_clean : let the clean rows train too, with one candidate each.
     clip : set negative alignments to zero first (Eq. 7).
     normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
@@ -98,7 +99,11 @@ class MoGD(Method):
         _check("normalize", self.normalize, ("softmax", "sum"))
         _check("meta", self.meta, ("all", "head"))
         self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
-        self.running_ = self.init_confidence(data.candidates) if self.prior == "running" else None
+        self.head_ = self.meta == "head" or _is_all_head(model)
+        self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
+        self.running_ = None
+        if self.prior == "running":
+            self.running_ = self.init_confidence(data.candidates).to(data.weight.dtype)
         self.gradients_: list[Gradient] = []
         self.steps_ = 0
         self.agreement_ = self.power_ = torch.zeros((), device=data.x.device, dtype=torch.float64)
@@ -106,6 +111,8 @@ class MoGD(Method):
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         logits, estimates = self._alignments(model, batch)
+        if self.shrink:
+            estimates = [_centre(a, batch.candidates & self.known_) for a in estimates]
         mean = sum(estimates[1:], estimates[0]) / len(estimates)
         log_prior = self._log_prior(logits.detach(), batch)
         if self.normalize == "sum":
@@ -129,7 +136,7 @@ class MoGD(Method):
         """Logits of the batch, and its alignment with each half of the clean set (the whole, when not shrinking)."""
         fresh = self.steps_ % self.meta_every == 0
         self.steps_ += 1
-        if self.meta == "head":
+        if self.head_:
             if fresh:
                 rows, halves = self._draw()
                 parts = [(half, self.clean_y_[rows[half]]) for half in halves]
@@ -154,10 +161,11 @@ class MoGD(Method):
 
     def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor:
         """What the alignment is multiplied by: `beta`, or `strength / rms`; times the shrinkage s where asked."""
-        ambiguous = candidates & (candidates.sum(dim=1, keepdim=True) > 1)
-        count = ambiguous.sum()
+        compared = candidates & self.known_ if self.shrink else candidates
+        compared = compared & (compared.sum(dim=1, keepdim=True) > 1)
+        count = compared.sum()
         if count:
-            first, last, both = (_centre(a, ambiguous).double() for a in (estimates[0], estimates[-1], mean))
+            first, last, both = (_centre(a, compared).double() for a in (estimates[0], estimates[-1], mean))
             keep = self.momentum
             self.mass_ = keep * self.mass_ + (1 - keep)
             self.agreement_ = keep * self.agreement_ + (1 - keep) * (first * last).sum() / count
@@ -188,6 +196,12 @@ def _centre(values: Tensor, mask: Tensor) -> Tensor:
     """Values less their row's mean over the mask; zero off it."""
     mean = (values * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
     return (values - mean) * mask
+
+
+def _is_all_head(model: nn.Module) -> bool:
+    """Whether the last linear layer holds every parameter, so that its closed form is the whole gradient."""
+    heads = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    return bool(heads) and {id(p) for p in model.parameters()} == {id(p) for p in heads[-1].parameters()}
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:

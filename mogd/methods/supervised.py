@@ -9,7 +9,7 @@ from mogd.methods.common import weighted_cross_entropy
 
 
 class Supervised(Method):
-    """Cross entropy on the true labels: the upper bound of every table. A row with several candidates carries no weight.
+    """Cross entropy on the true labels: the upper bound of every table. A row with several candidates weighs nothing.
 
     Give it true labels `(n,)` for the bound, or partial rows for "what the unambiguous rows alone teach".
     """

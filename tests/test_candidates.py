@@ -1,0 +1,156 @@
+"""The one gate: every form comes out as the same sets, and bad input is refused by its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+
+from mogd import PartialLabelClassifier, as_candidates
+
+SETS = [["cat", "dog"], ["dog"], ["cat", "emu", "dog"], ["emu"]]
+CLASSES = np.array(["cat", "dog", "emu"])
+MATRIX = np.array([[1, 1, 0], [0, 1, 0], [1, 1, 1], [0, 0, 1]])
+VOTES = pd.DataFrame(
+    {
+        "task": ["t1", "t1", "t2", "t2", "t3", "t3", "t3", "t4"],
+        "worker": ["a", "b", "a", "b", "a", "b", "c", "a"],
+        "label": ["cat", "dog", "dog", "dog", "cat", "emu", "dog", "emu"],
+    }
+)
+WIDE = pd.DataFrame(
+    {"a": ["cat", "dog", "cat", "emu"], "b": ["dog", "dog", "emu", None], "c": [None, np.nan, "dog", None]}
+)
+TASKS = ["t1", "t2", "t3", "t4"]
+
+
+@pytest.mark.parametrize(
+    ("y", "options"),
+    [
+        (SETS, {}),
+        ([set(s) for s in SETS], {}),
+        (tuple(frozenset(s) for s in SETS), {}),
+        ([np.array(s) for s in SETS], {}),
+        (pd.Series(SETS), {}),
+        (pl.Series(SETS), {}),
+        (np.array([*map(tuple, SETS), None], dtype=object)[:-1], {}),
+        (MATRIX, {"classes": CLASSES}),
+        (MATRIX.astype(bool), {"classes": CLASSES}),
+        (MATRIX.astype(float), {"classes": list(CLASSES)}),
+        (MATRIX.tolist(), {"classes": CLASSES, "form": "matrix"}),
+        (sp.csr_matrix(MATRIX), {"classes": CLASSES}),
+        (sp.csr_array(MATRIX.astype(bool)), {"classes": CLASSES}),
+        (pd.DataFrame(MATRIX, columns=CLASSES), {}),
+        (pl.DataFrame(MATRIX, schema=CLASSES.tolist()), {}),
+        (VOTES, {"rows": TASKS}),
+        (pl.from_pandas(VOTES), {"rows": TASKS}),
+        (WIDE, {}),
+        (pl.from_pandas(WIDE), {}),
+        (WIDE.to_numpy(), {}),
+    ],
+)
+def test_every_form_gives_the_same_sets(y: object, options: dict) -> None:
+    found = as_candidates(y, **options)
+    assert found.classes.tolist() == CLASSES.tolist()
+    assert found.matrix.dtype == bool
+    np.testing.assert_array_equal(found.matrix, MATRIX)
+    assert found.label_sets() == [sorted(s) for s in SETS]
+
+
+def test_labels_are_one_candidate_each() -> None:
+    for y in (["b", "a", "b"], np.array(["b", "a", "b"]), pd.Series(["b", "a", "b"]), pl.Series(["b", "a", "b"])):
+        np.testing.assert_array_equal(as_candidates(y).matrix, [[0, 1], [1, 0], [0, 1]])
+
+
+def test_numeric_annotators_need_to_be_said_and_become_whole_numbers() -> None:
+    wide = np.array([[0, 1, np.nan], [2, np.nan, np.nan], [1, 1, 1]])
+    with pytest.raises(ValueError, match="rows 0, 1 .*form='annotators'"):
+        as_candidates(wide)
+    found = as_candidates(wide, form="annotators")
+    assert found.classes.tolist() == [0, 1, 2]
+    assert found.label_sets() == [[0, 1], [2], [1]]
+
+
+def test_votes_without_rows_need_counted_tasks() -> None:
+    counted = VOTES.assign(task=VOTES["task"].str[1:].astype(int) - 1)
+    np.testing.assert_array_equal(as_candidates(counted).matrix, MATRIX)
+    with pytest.raises(ValueError, match=r"pass rows=\["):
+        as_candidates(VOTES)
+    with pytest.raises(ValueError, match="task 't4', which is not among the rows"):
+        as_candidates(VOTES, rows=TASKS[:3])
+    with pytest.raises(ValueError, match="row 4 has an empty candidate set"):
+        as_candidates(VOTES, rows=[*TASKS, "t5"])
+
+
+def test_given_classes_keep_their_order() -> None:
+    found = as_candidates(SETS, classes=["emu", "dog", "cat"])
+    assert found.classes.tolist() == ["emu", "dog", "cat"]
+    np.testing.assert_array_equal(found.matrix, MATRIX[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        ([["a"], [], ["b"], []], {}, "rows 1, 3 have an empty candidate set: drop the row"),
+        (np.array([[1, 0], [0, 0], [0, 1]]), {}, "row 1 has an empty candidate set"),
+        (SETS, {"classes": ["cat", "dog"]}, "unknown label 'emu' in rows 2, 3; the classes are .*add it to classes"),
+        (SETS, {"classes": ["cat", "dog", "emu", "yak"]}, "class 'yak' never appears .*unseen='keep'"),
+        (MATRIX[:2], {"classes": CLASSES}, "class 'emu' never appears .*remove the column"),
+        (SETS, {"n_rows": 5}, "X has 5 rows but y has 4 candidate sets"),
+        (np.array([[1, 2], [0, 1]]), {}, "holds only 0 and 1; row 0 "),
+        (MATRIX, {"classes": ["a", "b"]}, "3 columns but classes names 2"),
+        (["a", None, "b"], {}, "y is missing .* in row 1"),
+        ([["a"], ["b", None]], {}, "a label is missing .* in row 1"),
+        ([["a"], "b"], {"form": "sets"}, "row 1 hold no list or set"),
+        ([[1, 0, 1], [0, 1, 0]], {}, "repeat a label: for a 0/1 matrix pass np.asarray"),
+        ([["a"], [1]], {}, "all strings or all numbers"),
+        (SETS, {"form": "table"}, "form must be one of"),
+        (SETS, {"unseen": "drop"}, "unseen must be"),
+        (SETS, {"classes": ["cat", "cat", "dog"]}, "names a class twice"),
+        (VOTES.drop(columns="worker"), {"form": "votes"}, "missing: worker"),
+    ],
+)
+def test_bad_input_is_refused_by_its_rows(y: object, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        as_candidates(y, **options)
+
+
+def test_unseen_classes_can_be_kept() -> None:
+    found = as_candidates(SETS, classes=[*CLASSES, "yak"], unseen="keep")
+    assert found.shape == (4, 4)
+
+
+def test_rows_keep_their_classes_and_describe_themselves() -> None:
+    found = as_candidates(SETS)
+    part = found[[1, 1]]
+    assert part.classes is found.classes
+    assert part.shape == (2, 3)
+    assert as_candidates(part) is part  # no second check: a class may be missing from a fold
+    assert found.describe() == {
+        "n_rows": 4,
+        "n_classes": 3,
+        "average_candidates": 1.75,
+        "single_share": 0.5,
+        "full_share": 0.25,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.array([[0.0], [np.nan], [1.0], [np.inf]])}, "X contains NaN or infinity in rows 1, 3: impute"),
+        ({"X_val": np.array([[np.nan]])}, "X_val contains NaN or infinity in row 0"),
+        ({"y_val": ["yak"]}, "y_val has label 'yak' in row 0, which is not among the classes"),
+        ({"y_val": ["cat", "dog"]}, "X_val has 1 rows but y_val has 2 labels"),
+        ({"y_val": None}, "X_val was given without y_val"),
+        ({"X": np.zeros((3, 1))}, "X has 3 rows but y has 4 candidate sets"),
+    ],
+)
+def test_fit_refuses_bad_rows(change: dict, message: str) -> None:
+    good = {"X": np.arange(4.0)[:, None], "y": SETS, "X_val": np.ones((1, 1)), "y_val": ["cat"]}
+    arguments = good | change
+    x, y = arguments.pop("X"), arguments.pop("y")
+    with pytest.raises(ValueError, match=message):
+        PartialLabelClassifier("pce", epochs=1).fit(x, y, **arguments)
