@@ -174,7 +174,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     def _as_input(self, X: np.ndarray, device: torch.device) -> Tensor:
         """Images stay uint8 in memory; everything else becomes the network's dtype."""
         if X.dtype == np.uint8 and X.ndim > 2:
-            return torch.from_numpy(np.ascontiguousarray(X)).to(device)
+            images = torch.from_numpy(np.ascontiguousarray(X)).to(device)
+            return images.unsqueeze(1) if X.ndim == 3 else images  # grey images may come without a channel axis
         dtype = np.float32 if self._dtype() == torch.float32 else np.float64
         X = np.ascontiguousarray(X, dtype=dtype)
         return torch.from_numpy(X if X.flags.writeable else X.copy()).to(device)
