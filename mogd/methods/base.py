@@ -60,7 +60,7 @@ class Method(BaseEstimator):
 
     def init_confidence(self, candidates: Tensor) -> Tensor:
         """The confidence before the first step: uniform over each row's candidates."""
-        return candidates / candidates.sum(dim=1, keepdim=True)
+        return candidates.double() / candidates.sum(dim=1, keepdim=True)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Rung 1: one loss per row of the batch."""
