@@ -32,13 +32,15 @@ class Settings:
     lr_step: float
     lr_gamma: float
 
-    def build(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def build(self, *parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        # a group each: the fused step wants all parameters of a group to have had a gradient, or none
+        groups = [{"params": group} for group in parameters if group]
         if self.optimizer == "sgd":
             return torch.optim.SGD(
-                parameters, self.lr, self.momentum, 0.0, self.weight_decay, nesterov=self.nesterov, fused=True
+                groups, self.lr, self.momentum, 0.0, self.weight_decay, nesterov=self.nesterov, fused=True
             )
         if self.optimizer == "adamw":
-            return torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+            return torch.optim.AdamW(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
         raise ValueError(f"optimizer must be 'sgd' or 'adamw'; got {self.optimizer!r}")
 
     def lr_at(self, epoch: float) -> float:
@@ -65,7 +67,7 @@ def train(
     """Train in place; return the confidence of every row and one history entry for each epoch."""
     method.start(model, data, generator)
     confidence = method.init_confidence(data.candidates).to(data.weight.dtype)
-    optimizer = settings.build([*model.parameters(), *method.parameters()])
+    optimizer = settings.build([*model.parameters()], [*method.parameters()])
     n_rows = len(data.x)
     n_steps = math.ceil(n_rows / settings.batch_size)
     losses = torch.zeros(n_steps, device=data.weight.device, dtype=data.weight.dtype)
