@@ -43,6 +43,15 @@ _TABLE = (
     _deep("mogd", "MoGD", "meta objective guided disambiguation", "Zou, Xie, Huang 2022", needs_clean_set=True),
     _deep("pce", "PCE", "partial cross entropy", "Zou, Xie, Huang 2022 (Eq. 1)"),
     _deep("supervised", "Supervised", "cross entropy on the true labels", "upper bound"),
+    _deep("proden", "PRODEN", "progressive identification of true labels", "Lv et al. 2020"),
+    _deep("rc", "RC", "risk-consistent estimator", "Feng et al. 2020 (NeurIPS)"),
+    _deep("cc", "CC", "classifier-consistent loss", "Feng et al. 2020 (NeurIPS)"),
+    _deep("lws", "LWS", "leveraged weighted loss, sigmoid", "Wen et al. 2021"),
+    _deep("valen", "VALEN", "variational label enhancement", "Xu et al. 2021"),
+    _deep("mse", "MSE", "complementary labels, squared loss", "Feng et al. 2020 (ICML)"),
+    _deep("exp", "EXP", "complementary labels, exponential loss", "Feng et al. 2020 (ICML)"),
+    _deep("ga", "GA", "complementary labels, gradient ascent", "Ishida et al. 2019"),
+    _deep("d2cnn", "D2CNN", "temporal ensembling with entropy, reconstructed", "Yao et al. 2020"),
 )
 
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}

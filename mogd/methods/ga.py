@@ -1,0 +1,33 @@
+"""GA: complementary-label learning with gradient ascent (Ishida et al., ICML 2019)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from mogd.methods.base import Batch, Method, Step, TrainingData
+
+
+class GA(Method):
+    """Every label that a row rules out is a complementary label; where a class's risk turns negative, step back up."""
+
+    def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
+        pairs = data.weight @ (~data.candidates).to(data.weight.dtype)
+        self.prior_ = pairs / pairs.sum().clamp(min=1e-12)  # π̄_k, over the whole training set
+
+    def risks(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The risk of each class on the batch, and how much weight of complementary labels each class has there."""
+        ruled_out = (~batch.candidates).to(logits.dtype) * batch.weight[:, None]
+        count = ruled_out.sum(dim=0)
+        # sums of ℓ_k over the pairs that rule out j, as one K×K product; a class absent from the batch counts nothing
+        mean = (ruled_out.T @ -log_softmax(logits, dim=1)) / count.clamp(min=1e-12)[:, None]  # Ê_j[ℓ_k]
+        risk = self.prior_ @ mean - (len(count) - 1) * self.prior_ * mean.diagonal()
+        return risk, count
+
+    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        risk, count = self.risks(model(batch.x), batch)
+        negative = (risk * count / count.mean().clamp(min=1e-12)).clamp(max=0).sum()
+        # the gradient of the negated sum is the negated gradient: ascent by the same optimizer
+        step(-negative if negative < 0 else risk.sum())
+        return batch.confidence
