@@ -151,11 +151,13 @@ def _short(classes: np.ndarray, most: int = 8) -> str:
 
 
 def _plain(y: Any) -> Any:
-    """A pandas or polars Series, or a torch tensor, as what numpy understands."""
+    """A pandas or polars Series, a torch tensor or another array, as what numpy understands."""
     if hasattr(y, "detach"):
         return y.detach().cpu().numpy()
     if hasattr(y, "to_list") and not hasattr(y, "columns"):
         return y.to_list()
+    if hasattr(y, "__array__") and not hasattr(y, "__len__"):
+        return np.asarray(y)
     return y
 
 
