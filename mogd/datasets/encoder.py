@@ -1,0 +1,187 @@
+"""From the columns of a table to features, the same at training and at prediction time; kept as plain JSON."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+
+from mogd.candidates import name_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+IMPUTE = ("median", "mean", "most_frequent")
+FEW = 20  # a text column of no more values than this is a category, however few rows there are
+
+
+class TableEncoder:
+    """Numbers and booleans as they are, text columns one-hot, missing cells counted and filled only when asked.
+
+    Parameters
+    ----------
+    skip : columns that are no features: the id, the labels, whatever is to be left out.
+    impute : None leaves missing cells missing; "median" and "mean" fill numbers by their column's, and text by its most
+        frequent value; "most_frequent" fills both by that.
+
+    Attributes
+    ----------
+    numeric_ : name -> what fills a missing cell, or None. categories_ : name -> the values of a text column.
+    fill_ : name -> what fills a missing cell of a text column. feature_names_ : the columns of what `transform` gives.
+    missing_ : name -> the number of missing cells, in the table that was last transformed, before they were filled.
+    ignored_ : columns of a kind that is no feature (dates, lists), left out with a warning.
+    """
+
+    kind = "columns"
+
+    def __init__(self, skip: Sequence[str] = (), impute: str | None = None) -> None:
+        self.skip = skip
+        self.impute = impute
+
+    def fit(self, frame: pl.DataFrame) -> Self:
+        """Learn the columns, their categories and what fills their missing cells."""
+        if self.impute is not None and self.impute not in IMPUTE:
+            raise ValueError(f"impute must be None or one of {', '.join(IMPUTE)}; got {self.impute!r}")
+        numeric, text, self.ignored_ = _kinds(frame, set(self.skip))
+        if not numeric and not text:
+            raise ValueError(
+                f"the table has no feature column: of its columns ({', '.join(frame.columns)}) none is left when ids, "
+                "labels and dates are taken away"
+            )
+        if self.ignored_:
+            warnings.warn(
+                f"column {', '.join(self.ignored_)} is ignored, because it holds dates or lists: make numbers of it to "
+                "use it",
+                stacklevel=2,
+            )
+        self.numeric_: dict[str, float | None] = dict.fromkeys(numeric)
+        self.fill_: dict[str, str | None] = dict.fromkeys(text)
+        self.categories_: dict[str, list[str]] = {}
+        if self.impute and numeric:
+            imputer = SimpleImputer(strategy=self.impute, keep_empty_features=True).fit(_numbers(frame, numeric))
+            self.numeric_ = dict(zip(numeric, imputer.statistics_.tolist(), strict=True))
+        for name in text:
+            values = _texts(frame, name)
+            known = values[values != np.array(None)].reshape(-1, 1)
+            self.categories_[name] = OneHotEncoder().fit(known).categories_[0].tolist() if len(known) else []
+            if len(self.categories_[name]) > max(FEW, len(known) // 2):
+                raise ValueError(
+                    f"text column {name!r} has {len(self.categories_[name])} different values in {len(known)} rows, so "
+                    "it is a name, an id or free text and no category: make it the id, or add it to ignore"
+                )
+            if self.impute and len(known):
+                self.fill_[name] = SimpleImputer(strategy="most_frequent").fit(known).statistics_[0]
+        return self
+
+    @property
+    def feature_names_(self) -> list[str]:
+        return [*self.numeric_, *(f"{name}={value}" for name, values in self.categories_.items() for value in values)]
+
+    def transform(self, frame: pl.DataFrame) -> np.ndarray:
+        """Features of shape `(n, len(feature_names_))`; a cell that is missing and not filled is NaN."""
+        absent = [name for name in (*self.numeric_, *self.categories_) if name not in frame.columns]
+        if absent:
+            raise ValueError(
+                f"the table lacks column {', '.join(map(repr, absent))}, which the model was fitted on; "
+                f"it has {', '.join(frame.columns)}"
+            )
+        numbers = _numbers(frame, list(self.numeric_))
+        empty = np.isnan(numbers).sum(axis=0)
+        self.missing_ = {name: int(count) for name, count in zip(self.numeric_, empty, strict=True) if count}
+        for column, fill in enumerate(self.numeric_.values()):
+            if fill is not None:
+                cells = numbers[:, column]
+                cells[np.isnan(cells)] = fill
+        return np.hstack([numbers, *(self._one_hot(frame, name) for name in self.categories_)])
+
+    def fit_transform(self, frame: pl.DataFrame) -> np.ndarray:
+        return self.fit(frame).transform(frame)
+
+    def _one_hot(self, frame: pl.DataFrame, name: str) -> np.ndarray:
+        categories, values = self.categories_[name], _texts(frame, name)
+        missing = values == np.array(None)
+        if missing.any():
+            self.missing_[name] = int(missing.sum())
+        if not categories:
+            return np.empty((len(values), 0))
+        fill = self.fill_[name]
+        values[missing] = categories[0] if fill is None else fill
+        new = ~np.isin(values.astype(str), categories)
+        if new.any():
+            warnings.warn(
+                f"column {name!r} has {len(set(values[new]))} values that were not seen in training (such as "
+                f"{values[new][0]!r}, {name_rows(np.flatnonzero(new))}): they count as none of the known ones",
+                stacklevel=3,
+            )
+        encoder = OneHotEncoder(categories=[categories], handle_unknown="ignore", sparse_output=False)
+        columns = encoder.fit([[categories[0]]]).transform(values.reshape(-1, 1))
+        if fill is None:
+            columns[missing] = np.nan
+        return columns
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything `transform` needs, as plain values."""
+        return {
+            "kind": self.kind,
+            "skip": list(self.skip),
+            "impute": self.impute,
+            "numeric": self.numeric_,
+            "categories": self.categories_,
+            "fill": self.fill_,
+        }
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        encoder = cls(state["skip"], state["impute"])
+        encoder.numeric_ = {str(k): None if v is None else float(v) for k, v in state["numeric"].items()}
+        encoder.categories_ = {str(k): [str(value) for value in v] for k, v in state["categories"].items()}
+        encoder.fill_ = {name: state["fill"][name] for name in encoder.categories_}
+        return encoder
+
+
+def _kinds(frame: pl.DataFrame, skip: set[str]) -> tuple[list[str], list[str], list[str]]:
+    """The names of the numeric columns, of the text columns, and of those that are neither."""
+    import polars as pl
+
+    numeric, text, neither = [], [], []
+    for name, dtype in frame.schema.items():
+        if name in skip:
+            continue
+        if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null):
+            numeric.append(name)
+        elif dtype in (pl.String, pl.Categorical, pl.Enum):
+            text.append(name)
+        else:
+            neither.append(name)
+    return numeric, text, neither
+
+
+def _numbers(frame: pl.DataFrame, names: list[str]) -> np.ndarray:
+    """Columns as float64, NaN where a cell is missing; a cell that is no number is refused by its row."""
+    import polars as pl
+
+    result = np.empty((frame.height, len(names)))
+    for i, name in enumerate(names):
+        column = frame[name]
+        try:
+            values = column.cast(pl.Float64, strict=False)
+        except pl.exceptions.PolarsError:
+            raise ValueError(f"column {name!r} must hold numbers, as in training; it holds {column.dtype}") from None
+        bad = np.flatnonzero((values.is_null() & column.is_not_null()).to_numpy())
+        if len(bad):
+            raise ValueError(
+                f"column {name!r} must hold numbers, as in training; it holds {column[int(bad[0])]!r} in "
+                f"{name_rows(bad)}"
+            )
+        result[:, i] = values.fill_null(float("nan")).to_numpy()
+    return result
+
+
+def _texts(frame: pl.DataFrame, name: str) -> np.ndarray:
+    import polars as pl
+
+    return np.array(frame[name].cast(pl.String).to_list(), dtype=object)

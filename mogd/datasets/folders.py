@@ -1,0 +1,113 @@
+"""A folder of pictures and a table that names them, as uint8 images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mogd.candidates import name_rows
+from mogd.datasets.frames import need
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class ImageEncoder:
+    """Pictures of a folder, by their file names in one column; the features of a table of images.
+
+    Parameters
+    ----------
+    folder : where the files are. column : the column with their names.
+    size : `(height, width)` to which every picture is brought; None demands that all have one size.
+
+    Attributes
+    ----------
+    shape_ : `(channels, height, width)`; grey when all pictures of the training table are.
+    """
+
+    kind = "images"
+
+    def __init__(self, folder: str | os.PathLike[str], column: str = "file", size: Sequence[int] | None = None) -> None:
+        self.folder = folder
+        self.column = column
+        self.size = size
+
+    missing_: Mapping[str, int] = {}  # a picture is there or refused
+    ignored_: Sequence[str] = ()
+    feature_names_: None = None
+
+    def fit(self, frame: pl.DataFrame) -> Self:
+        """Learn the number of channels and the size."""
+        modes: set[str] = set()
+        sizes: dict[tuple[int, int], str] = {}
+        for name in self._names(frame):
+            with self._open(name) as picture:
+                modes.add(picture.mode)
+                sizes.setdefault((picture.height, picture.width), name)
+        if self.size is None and len(sizes) > 1:
+            (one, a), (other, b) = list(sizes.items())[:2]
+            raise ValueError(
+                f"the pictures have different sizes ({a} is {one[0]}×{one[1]}, {b} is {other[0]}×{other[1]}): "
+                "name the size they are to have, such as size=(32, 32)"
+            )
+        height, width = next(iter(sizes)) if self.size is None else self.size
+        self.shape_ = (1 if modes <= {"1", "L"} else 3, int(height), int(width))
+        return self
+
+    def transform(self, frame: pl.DataFrame) -> np.ndarray:
+        """Images `(n, channels, height, width)` of dtype uint8."""
+        names = self._names(frame)
+        channels, height, width = self.shape_
+        images = np.empty((len(names), *self.shape_), dtype=np.uint8)
+        for i, name in enumerate(names):
+            with self._open(name) as picture:
+                if self.size is None and (picture.height, picture.width) != (height, width):
+                    raise ValueError(f"{name} is {picture.height}×{picture.width}; the model takes {height}×{width}")
+                try:
+                    picture = picture.convert("L" if channels == 1 else "RGB")
+                except OSError as error:
+                    raise ValueError(f"{name} in {self.folder} is damaged: {error}") from None
+                if (picture.height, picture.width) != (height, width):
+                    picture = picture.resize((width, height))
+                images[i] = np.asarray(picture).reshape(height, width, channels).transpose(2, 0, 1)
+        return images
+
+    def fit_transform(self, frame: pl.DataFrame) -> np.ndarray:
+        return self.fit(frame).transform(frame)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the folder, which is another one at prediction time."""
+        size = None if self.size is None else [int(s) for s in self.size]
+        return {"kind": self.kind, "column": self.column, "size": size, "shape": list(self.shape_)}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any], folder: str | os.PathLike[str] = ".") -> Self:
+        encoder = cls(folder, str(state["column"]), state["size"])
+        channels, height, width = (int(s) for s in state["shape"])
+        encoder.shape_ = (channels, height, width)
+        return encoder
+
+    def _names(self, frame: pl.DataFrame) -> list[str]:
+        need(frame, self.column, "the file names of the pictures")
+        names = frame[self.column].to_list()
+        absent = [i for i, name in enumerate(names) if not isinstance(name, str)]
+        if absent:
+            raise ValueError(f"column {self.column!r} names no file in {name_rows(absent)}")
+        return names
+
+    def _open(self, name: str) -> Any:
+        try:
+            from PIL import Image, UnidentifiedImageError
+        except ImportError:
+            raise ImportError("reading pictures needs pillow: pip install 'mogd[images]'") from None
+        path = Path(self.folder) / name
+        try:
+            return Image.open(path)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no picture {path}, which column {self.column!r} names") from None
+        except (UnidentifiedImageError, OSError):
+            raise ValueError(f"{path} is not a picture that can be read") from None

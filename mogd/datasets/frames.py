@@ -1,0 +1,95 @@
+"""Tables on disk: CSV, TSV, Parquet and Feather to a polars frame and back, by the file's ending."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mogd.datasets.base import atomic_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TEXT = (".csv", ".tsv", ".txt")
+PARQUET = (".parquet", ".pq")
+FEATHER = (".feather", ".arrow", ".ipc")
+MISSING = ("", "NA", "NaN", "nan", "null")  # cells of a text file that hold nothing
+Path_ = str | os.PathLike[str]
+
+
+def polars() -> Any:
+    """The module polars, or the way to it."""
+    try:
+        import polars
+    except ImportError:
+        raise ImportError("reading tables needs polars: pip install 'mogd[tables]'") from None
+    return polars
+
+
+def read_frame(path: Path_, *, missing: Sequence[str] = MISSING) -> pl.DataFrame:
+    """A table as a polars frame; the separator of a text file is the one its header uses."""
+    path = Path(path)
+    ending = path.suffix.lower()
+    _check_ending(path)
+    pl = polars()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty: a table has a line of column names and a line for each row")
+    try:
+        if ending in TEXT:
+            frame = pl.read_csv(path, separator=_separator(path), null_values=list(missing), infer_schema_length=None)
+        elif ending in PARQUET:
+            frame = pl.read_parquet(path)
+        else:
+            frame = pl.read_ipc(path, memory_map=False)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+        raise ValueError(f"{path} cannot be read as {_name(ending)}: {reason}") from None
+    if not frame.height:
+        raise ValueError(f"{path} has column names but no rows")
+    return frame
+
+
+def write_frame(path: Path_, columns: Mapping[str, Any]) -> Path:
+    """Write named columns as CSV, TSV, Parquet or Feather; the file takes its place only when complete."""
+    path = Path(path)
+    ending = path.suffix.lower()
+    _check_ending(path)
+    pl = polars()
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into: make it first")
+    frame = pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
+    with atomic_file(path) as temporary:
+        if ending in TEXT:
+            frame.write_csv(temporary, separator="\t" if ending == ".tsv" else ",")
+        elif ending in PARQUET:
+            frame.write_parquet(temporary)
+        else:
+            frame.write_ipc(temporary)
+    return path
+
+
+def need(frame: pl.DataFrame, name: str, what: str) -> None:
+    """Refuse a table that lacks a named column."""
+    if name not in frame.columns:
+        raise ValueError(f"there is no column {name!r} for {what}; the table has {', '.join(frame.columns)}")
+
+
+def _check_ending(path: Path) -> None:
+    if path.suffix.lower() not in TEXT + PARQUET + FEATHER:
+        endings = ", ".join(TEXT + PARQUET + FEATHER)
+        raise ValueError(f"a table's name must end in one of {endings}; got {path.name!r}")
+
+
+def _separator(path: Path) -> str:
+    with path.open(encoding="utf-8-sig") as file:
+        header = file.readline()
+    unquoted = "".join(header.split('"')[::2])
+    return max("\t,;" if path.suffix.lower() == ".tsv" else ",;\t", key=unquoted.count)
+
+
+def _name(ending: str) -> str:
+    return "text in columns (UTF-8)" if ending in TEXT else "Parquet" if ending in PARQUET else "Feather (Arrow IPC)"

@@ -1,0 +1,128 @@
+"""Candidate sets out of the columns of a table: delimited text, JSON lists, Arrow lists, annotators, votes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from mogd.candidates import VOTE_COLUMNS
+from mogd.datasets.frames import need
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DELIMITERS = ("|", ";", ",")
+Sets = list[list[Any]]
+
+
+def column_sets(column: pl.Series, delimiter: str | None = None) -> Sets:
+    """One set for each cell, in the order of its labels; an empty cell is an empty set.
+
+    Text in brackets is a JSON list. Other text is split at `delimiter`; without one, at the first of | ; , that occurs
+    in any cell of the column, so that commas in labels are safe where another delimiter is used.
+    """
+    import polars as pl
+
+    cells = _plain(column, "candidates").to_list()
+    if isinstance(column.dtype, (pl.List, pl.Array)):
+        return [[label for label in cell or [] if label is not None] for cell in cells]
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        return [[] if cell is None else [cell] for cell in cells]
+    cells = [cell.strip() if cell else "" for cell in cells]
+    if delimiter is None and all(cell[:1] == "[" and cell[-1:] == "]" for cell in cells if cell):
+        return [_json_list(cell, row, column.name) for row, cell in enumerate(cells)]
+    if delimiter is None:
+        delimiter = next((d for d in DELIMITERS if any(d in cell for cell in cells)), "|")
+    return [[Text(part.strip()) for part in cell.split(delimiter) if part.strip()] for cell in cells]
+
+
+def annotator_sets(frame: pl.DataFrame, annotators: Sequence[str]) -> Sets:
+    """The labels that at least one annotator gave to each row."""
+    for name in annotators:
+        need(frame, name, "an annotator")
+    votes = [column_labels(frame[name]) for name in annotators]
+    return [[label for label in row if label is not None] for row in zip(*votes, strict=True)]
+
+
+def vote_sets(votes: pl.DataFrame, ids: Sequence[Any]) -> Sets:
+    """The labels that at least one worker gave to each row; the column task holds the row's id."""
+    for name in VOTE_COLUMNS:
+        need(votes, name, "the votes")
+    sets: Sets = [[] for _ in ids]
+    where = {str(name): row for row, name in enumerate(ids)}
+    tasks = [str(task) for task in votes["task"].to_list()]
+    strange = [task for task in dict.fromkeys(tasks) if task not in where]
+    if strange:
+        raise ValueError(
+            f"the votes name {len(strange)} tasks that are no row of the table, such as {strange[0]!r}: drop these "
+            "votes, or name the table's id column"
+        )
+    for task, label in zip(tasks, column_labels(votes["label"]), strict=True):
+        if label is not None:
+            sets[where[task]].append(label)
+    return sets
+
+
+def column_labels(column: pl.Series) -> list[Any]:
+    """One label for each cell, None where it is empty."""
+    import polars as pl
+
+    cells = _plain(column, "labels").to_list()
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return [Text(cell.strip()) if cell and cell.strip() else None for cell in cells]
+    return cells
+
+
+class Text(str):
+    """A label that came out of text: it may yet turn out to be a whole number."""
+
+
+def of_one_kind(*sources: Sets) -> list[Sets]:
+    """The same labels, all strings, all whole numbers or all booleans over all the sources.
+
+    Text that is whole numbers throughout becomes numbers; where names and numbers meet, all become names.
+    """
+    labels = set(chain.from_iterable(chain.from_iterable(sources)))
+    kinds = {type(label) for label in labels}
+    if kinds <= {int} or kinds <= {bool} or kinds <= {str}:
+        return [list(source) for source in sources]
+    if kinds <= {int, Text} and all(type(label) is int or _is_whole(label) for label in labels):
+        change: dict[Any, Any] = {label: int(label) for label in labels}
+    else:
+        change = {label: str(label).lower() if isinstance(label, bool) else str(label) for label in labels}
+    return [[[change[label] for label in row] for row in source] for source in sources]
+
+
+def _is_whole(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and str(int(text)) == text
+
+
+def _plain(column: pl.Series, what: str) -> pl.Series:
+    """Whole floats (a column of whole numbers with empty cells) as whole numbers; fractions and dates are no labels."""
+    import polars as pl
+
+    inner = column.dtype.inner if isinstance(column.dtype, (pl.List, pl.Array)) else column.dtype
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
+        if not column.drop_nulls().eq(column.drop_nulls().round()).all():
+            raise ValueError(f"column {column.name!r} holds numbers with a fraction, which are no {what}")
+        return column.cast(pl.Int64)
+    known = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
+    if not (inner in known or inner.is_integer()):
+        raise ValueError(f"column {column.name!r} holds {column.dtype}, which is no {what}: use names or whole numbers")
+    return column
+
+
+def _json_list(cell: str, row: int, name: str) -> list[Any]:
+    if not cell:
+        return []
+    try:
+        labels = json.loads(cell)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"column {name!r} holds no JSON list in row {row}: {error.msg}, in {cell!r}") from None
+    if not all(isinstance(label, (str, int)) for label in labels):
+        raise ValueError(f"column {name!r} must hold lists of names or whole numbers; got {cell!r} in row {row}")
+    return labels
