@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -47,12 +47,15 @@ class PartialLabelClassifier(PartialLabelEstimator):
     ----------
     module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
     history_ : one dict for each epoch. method_ : the method as it was used. classes_ : the class names.
+    input_ : an array of no rows, of the shape and dtype of those trained on.
     """
 
     takes_images = True
+    holds_rows = False  # whether prediction needs rows of the training data
     module_: nn.Module
     method_: Method
     history_: History
+    input_: np.ndarray
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         generator = torch.Generator().manual_seed(seed)
         with seeded(seed, device), epoch_bar(settings.epochs, str(method), shown=self.verbose > 0) as advance:
             data = self._tensors(rows, device)
+            self.input_ = np.empty((0, *data.x.shape[1:]), dtype=str(data.x.dtype).removeprefix("torch."))
             self.module_ = self._network(data.x).to(device=device, dtype=self._dtype())
 
             def on_epoch(entry: dict[str, Any]) -> None:
@@ -151,6 +155,20 @@ class PartialLabelClassifier(PartialLabelEstimator):
         if self.random_state is None:  # fresh entropy, not numpy's global state
             return int(np.random.default_rng().integers(2**31 - 1))
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _state(self) -> dict[str, np.ndarray]:
+        """The learned arrays from which `_load_state` makes the network again."""
+        weights = {f"module.{name}": value.cpu().numpy() for name, value in self.module_.state_dict().items()}
+        return {"input": self.input_, **weights}
+
+    def _load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        device = self._device()
+        self.input_ = state["input"]
+        row = torch.from_numpy(np.zeros((1, *self.input_.shape[1:]), dtype=self.input_.dtype)).to(device)
+        with seeded(0, device):
+            self.module_ = self._network(row).to(device=device, dtype=self._dtype()).eval()
+        weights = {key.removeprefix("module."): torch.from_numpy(v) for key, v in state.items() if key != "input"}
+        self.module_.load_state_dict(weights)
 
     def _settings(self) -> Settings:
         for name in ("epochs", "batch_size"):
