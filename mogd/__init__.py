@@ -8,7 +8,10 @@ if TYPE_CHECKING:
     from mogd.candidates import Candidates as Candidates
     from mogd.candidates import as_candidates as as_candidates
     from mogd.classifier import PartialLabelClassifier as PartialLabelClassifier
+    from mogd.datasets.tables import read_table as read_table
     from mogd.methods.mogd import MoGD as MoGD
+    from mogd.saving import load as load
+    from mogd.saving import save as save
 
 __version__ = "0.1.0"
 
@@ -18,9 +21,12 @@ _PUBLIC = {
     "MoGD": "mogd.methods.mogd",
     "PartialLabelClassifier": "mogd.classifier",
     "as_candidates": "mogd.candidates",
+    "load": "mogd.saving",
     "make": "mogd.algorithms",
+    "read_table": "mogd.datasets.tables",
+    "save": "mogd.saving",
 }
-__all__ = ["Candidates", "MoGD", "PartialLabelClassifier", "as_candidates", "make"]
+__all__ = ["Candidates", "MoGD", "PartialLabelClassifier", "as_candidates", "load", "make", "read_table", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,241 @@
+"""`mogd fit`, `predict` and `disambiguate`: from a table to a model, to labels of new rows, to resolved labels."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mogd.algorithms import ALGORITHMS
+from mogd.cli import app
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mogd.datasets.tables import TableDataset
+    from mogd.estimator import PartialLabelEstimator
+
+Columns = list[str]
+TABLE = "CSV, TSV, Parquet or Feather, by its ending."
+
+
+@app.command()
+def fit(
+    table: Annotated[Path, typer.Argument(help=f"The rows to learn from: {TABLE}")],
+    out: Annotated[Path, typer.Option(help="The folder to save the model as.")],
+    candidates: Annotated[
+        str, typer.Option(help="Column of candidate sets: a|b, a JSON list or an Arrow list.")
+    ] = "labels",
+    annotators: Annotated[
+        Columns | None, typer.Option(help="Instead: columns of one annotator each (repeat, or a,b,c).")
+    ] = None,
+    votes: Annotated[Path | None, typer.Option(help="Instead: a table with the columns task, worker, label.")] = None,
+    clean: Annotated[
+        str | None, typer.Option(metavar="FILE|COL", help="Labels known for sure: a column, or a table.")
+    ] = None,
+    clean_label: Annotated[str | None, typer.Option(help="Column of the clean table that holds the label.")] = None,
+    id: Annotated[
+        str | None, typer.Option(help="Column that names the rows; by default `id`, or the row's number.")
+    ] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
+    image_column: Annotated[str, typer.Option(help="Column with the file names of the pictures.")] = "file",
+    size: Annotated[
+        str | None, typer.Option(help="Height and width the pictures are brought to, such as 32x32.")
+    ] = None,
+    ignore: Annotated[Columns | None, typer.Option(help="Columns that are no features (repeat, or a,b,c).")] = None,
+    impute: Annotated[str | None, typer.Option(help="Fill missing cells: median, mean or most_frequent.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between the labels of a set; by default | or ; or ,")] = None,
+    empty: Annotated[
+        str, typer.Option(help="Rows without a candidate: error, drop, or all (give them all labels).")
+    ] = "error",
+    method: Annotated[str, typer.Option(help="`mogd methods` lists them.")] = "mogd",
+    backbone: Annotated[str | None, typer.Option(help="Network of a deep method: linear, mlp, …")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the rows of a deep method.")] = None,
+    scale: Annotated[str, typer.Option(help="Features: standard, minmax or none.")] = "standard",
+    param: Annotated[Columns | None, typer.Option(metavar="NAME=VALUE", help="Any other parameter (repeat).")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Save even a model that holds training rows.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Learn from a table whose rows carry candidate labels, and save the model."""
+    from mogd.datasets.tables import read_table
+    from mogd.saving import save
+
+    model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
+    with _notes():
+        data = read_table(
+            table,
+            candidates,
+            annotators=_names(annotators),
+            votes=votes,
+            id=id,
+            clean=clean,
+            clean_label=clean_label,
+            images=images,
+            image_column=image_column,
+            size=_size(size),
+            ignore=_names(ignore),
+            impute=impute,
+            delimiter=delimiter,
+            empty=empty,
+        )
+    _check_learnable(data, method)
+    model.fit(data.X, data.candidates, X_val=_none_if_empty(data.clean_X), y_val=_none_if_empty(data.clean_y))
+    save(model, out, data=data, allow_rows=keep_rows)
+    _summary(data, model, out)
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
+    table: Annotated[Path, typer.Argument(help=f"The rows to label: {TABLE}")],
+    out: Annotated[Path, typer.Option(help=f"Where to write id, label and confidence: {TABLE}")],
+    images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add a column for each class.")] = False,
+) -> None:
+    """Label the rows of a table by a saved model."""
+    from mogd.datasets.frames import read_frame, write_frame
+    from mogd.datasets.tables import row_ids
+    from mogd.saving import id_name, load, load_encoder
+
+    fitted, encoder, name = load(model), load_encoder(model, images), id_name(model)
+    frame = read_frame(table)
+    with _notes():
+        X = encoder.transform(frame)
+    _check_missing(encoder.missing_, X, table, "fit the model with --impute median, or fill them")
+    proba = fitted.predict_proba(X)
+    best = proba.argmax(axis=1)
+    known = name if name in frame.columns else None
+    columns: dict[str, Any] = {known or "row": row_ids(frame, known)}
+    columns |= {"label": fitted.classes_[best], "confidence": proba.max(axis=1)}
+    if probabilities:
+        columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
+    write_frame(out, columns)
+    typer.echo(f"{len(best)} rows labelled, mean confidence {proba.max(axis=1).mean():.3f}: {out}")
+
+
+@app.command()
+def disambiguate(
+    model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
+    out: Annotated[Path, typer.Option(help=f"Where to write the resolved labels: {TABLE}")],
+) -> None:
+    """Write what every training row was resolved to: id, label, confidence, runner-up and its confidence."""
+    from mogd.datasets.frames import write_frame
+    from mogd.saving import id_name, load_resolved
+
+    columns = load_resolved(model)
+    write_frame(out, {(id_name(model) or "row") if key == "id" else key: value for key, value in columns.items()})
+    unsure = int((columns["confidence"] < 0.5).sum())
+    typer.echo(f"{len(columns['label'])} rows resolved, {unsure} of them with a confidence below 0.5: {out}")
+
+
+def _estimator(
+    method: str, backbone: str | None, epochs: int | None, scale: str, param: list[str], seed: int, quiet: bool
+) -> PartialLabelEstimator:
+    from mogd.algorithms import make
+
+    if method not in ALGORITHMS and method != "mogd-paper":
+        raise ValueError(f"--method must be one of {', '.join(ALGORITHMS)}; got {method!r}")
+    deep = method == "mogd-paper" or ALGORITHMS[method].kind == "deep"
+    given: dict[str, Any] = {"backbone": backbone, "epochs": epochs}
+    params = {key: value for key, value in given.items() if value is not None}
+    if params and not deep:
+        raise ValueError(f"--{next(iter(params))} is for deep methods; {method} is a classical one")
+    params |= {"scale": None if scale == "none" else scale} | dict(_param(text) for text in param)
+    if deep:
+        return make(method, **params, random_state=seed, verbose=0 if quiet else 1)
+    own = signature(ALGORITHMS[method].load()).parameters
+    unknown = [key for key in params if key not in own]
+    if unknown:
+        raise ValueError(f"{method} has no parameter {', '.join(unknown)}; its own are {', '.join(own)}")
+    return make(method, **params, **({"random_state": seed} if "random_state" in own else {}))
+
+
+def _param(text: str) -> tuple[str, Any]:
+    """`lr=0.1` as a name and a value: what JSON reads, or else the text itself."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"--param must be NAME=VALUE, such as lr=0.1; got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, {"None": None, "True": True, "False": False}.get(value, value)
+
+
+def _names(given: list[str] | None) -> list[str]:
+    return [name.strip() for text in given or [] for name in text.split(",") if name.strip()]
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    height, _, width = text.lower().partition("x")
+    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+        raise ValueError(f"--size must be HEIGHTxWIDTH, such as 32x32; got {text!r}")
+    return int(height), int(width)
+
+
+def _none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
+    return values if values is not None and len(values) else None
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """What the library warns of, as a line each."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        typer.secho(f"note: {warning.message}", err=True, fg=typer.colors.YELLOW)
+
+
+def _check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> None:
+    import numpy as np
+
+    if missing and X.dtype.kind == "f" and np.isnan(X).any():
+        counts = ", ".join(f"{name}: {count}" for name, count in missing.items())
+        raise ValueError(f"{table} has missing cells ({counts}): {way_out}")
+
+
+def _check_learnable(data: TableDataset, method: str) -> None:
+    import numpy as np
+
+    for X in (data.X, data.clean_X):
+        if X is not None and X.dtype.kind == "f" and np.isnan(X).any():
+            raise ValueError(
+                "missing cells cannot be learned from: fill them with --impute median, or --ignore the columns"
+            )
+    if len(data.classes) < 2:
+        raise ValueError(f"there is only one label, {data.classes.tolist()[0]!r}, so there is nothing to tell apart")
+    needs_clean = method == "mogd-paper" or ALGORITHMS[method].needs_clean_set
+    if needs_clean and _none_if_empty(data.clean_y) is None and not (data.candidates.sizes == 1).any():
+        others = ", ".join(a.name for a in ALGORITHMS.values() if not a.needs_clean_set and a.name != "supervised")
+        raise ValueError(
+            f"{method} needs rows whose label is known for sure: name them by --clean COL or --clean FILE, or choose a "
+            f"--method that needs none ({others})"
+        )
+
+
+def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    facts = data.describe()
+    n_clean = 0 if data.clean_y is None else len(data.clean_y)
+    covering = model.score(data.X, data.candidates)
+    table = Table(show_header=False, box=None)
+    table.add_row("rows", f"{facts['n_rows']} with candidates, {n_clean} clean")
+    table.add_row("features", str(facts["n_features"]))
+    table.add_row("classes", str(facts["n_classes"]))
+    table.add_row("average candidates", f"{facts['average_candidates']:.2f}")
+    table.add_row("covering rate", f"{covering:.3f} of the predictions lie in the row's candidate set")
+    table.add_row("mean confidence", f"{model.disambiguate().confidence.mean():.3f}")
+    table.add_row("model", str(out))
+    Console().print(table)
+    typer.echo(f"next: mogd disambiguate {out} --out resolved.csv; mogd predict {out} NEW_TABLE --out labels.csv")

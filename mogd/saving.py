@@ -1,0 +1,224 @@
+"""Saved models: a folder of JSON and safetensors with a version and a checksum. Reading one cannot run code.
+
+`model.json` holds the algorithm, its parameters, the classes and the table's encoding; `weights.safetensors` what was
+learned; `resolved.safetensors` the confidences of the training rows by their ids, without their features. The last may
+be deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+import mogd
+from mogd.algorithms import ALGORITHMS, make, make_method
+from mogd.datasets.base import PartialDataset
+from mogd.datasets.encoder import TableEncoder
+from mogd.datasets.folders import ImageEncoder
+from mogd.estimator import SCALERS, PartialLabelEstimator
+from mogd.modelfolder import (
+    Arrays,
+    first_line,
+    from_plain,
+    pack_names,
+    plain_array,
+    plain_value,
+    read_arrays,
+    read_described,
+    unpack_names,
+    write_folder,
+)
+
+if TYPE_CHECKING:
+    from mogd.datasets.tables import Encoder
+
+WEIGHTS, RESOLVED = "weights.safetensors", "resolved.safetensors"
+OPTIONAL = ("callback", "random_state")  # parameters that a fitted model can do without
+
+
+def save(
+    model: PartialLabelEstimator,
+    path: str | os.PathLike[str],
+    *,
+    data: PartialDataset | None = None,
+    resolved: bool = True,
+    allow_rows: bool = False,
+) -> Path:
+    """Write a fitted model as the folder `path`; a model that was there is replaced when the new one is complete.
+
+    Parameters
+    ----------
+    data : what the model was fitted on; its row ids and, when `read_table` made it, its encoder are kept.
+    resolved : keep the confidences of the training rows beside the weights, so that `disambiguate` works after `load`.
+    allow_rows : let a model be saved whose prediction needs the training rows themselves.
+    """
+    if not isinstance(model, PartialLabelEstimator):
+        raise ValueError(f"save takes a model of this library, alone; got {type(model).__name__}")
+    check_is_fitted(model, "classes_")
+    if getattr(model, "holds_rows", False) and not allow_rows:
+        raise ValueError(
+            f"{type(model).__name__} predicts from its training rows, so a saved model would hold them: pass "
+            "allow_rows=True (in the shell --keep-rows) if that is meant, or use another method"
+        )
+    path = Path(path)
+    described, arrays = _describe(model)
+    described["id_name"] = getattr(data, "id_name", None)
+    encoder = getattr(data, "encoder", None)
+    described["encoder"] = None if encoder is None else encoder.to_json()
+    files = {WEIGHTS: arrays}
+    if resolved and hasattr(model, "confidence_"):
+        files[RESOLVED] = _resolved_arrays(model, data)
+    write_folder(path, described, files)
+    return path
+
+
+def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = None) -> Any:
+    """A saved model, ready to predict. A backbone or method that is no name of the library must be passed again."""
+    path = Path(path)
+    described = read_described(path)
+    state = read_arrays(path, WEIGHTS, described)
+    try:
+        model = _rebuild(described, backbone, method)
+        model.classes_ = from_plain(described["classes"])
+        model.n_features_in_ = int(described["n_features_in"])
+        if described["feature_names_in"] is not None:
+            model.feature_names_in_ = np.array(described["feature_names_in"], dtype=object)
+        if described["history"] is not None:
+            model.history_ = described["history"]
+        model.scaler_ = _load_scaler(described["scaler"], state)
+        model._load_state({key: value for key, value in state.items() if not key.startswith("scaler.")})
+    except (KeyError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+        raise ValueError(f"{path} cannot be made into a model again: {first_line(error)}") from None
+    if (path / RESOLVED).is_file():
+        model.confidence_ = read_arrays(path, RESOLVED, described)["confidence"]
+    return model
+
+
+def load_encoder(path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None) -> Encoder:
+    """What makes features of a table, as the saved model was fitted on; `images` is the folder of the new pictures."""
+    state = read_described(Path(path))["encoder"]
+    if state is None:
+        raise ValueError(f"{path} was not fitted on a table, so it cannot read one: give its features to predict")
+    if state["kind"] == TableEncoder.kind:
+        return TableEncoder.from_json(state)
+    if images is None:
+        raise ValueError(f"{path} was fitted on pictures: name their folder (images=…, in the shell --images)")
+    return ImageEncoder.from_json(state, images)
+
+
+def id_name(path: str | os.PathLike[str]) -> str | None:
+    """The column that named the rows of the table the saved model was fitted on."""
+    return read_described(Path(path))["id_name"]
+
+
+def load_resolved(path: str | os.PathLike[str]) -> Arrays:
+    """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence.
+
+    Rows that were clean come last, with their given label and `clean` True.
+    """
+    path = Path(path)
+    described = read_described(path)
+    if not (path / RESOLVED).is_file():
+        raise FileNotFoundError(f"{path} was saved without the labels of its training rows ({RESOLVED} is not there)")
+    arrays = read_arrays(path, RESOLVED, described)
+    classes = from_plain(described["classes"])
+    confidence, known = arrays["confidence"], arrays["clean"]
+    rows, n_clean = np.arange(len(confidence)), len(known)
+    best = confidence.argmax(axis=1)
+    others = confidence.copy()
+    others[rows, best] = -1
+    second = others.argmax(axis=1)
+    second_confidence = np.maximum(others[rows, second], 0)
+    runner_up = np.where(second_confidence > 0, classes[second].astype(object), None)
+    return {
+        "id": unpack_names(arrays),
+        "label": classes[np.concatenate([best, known])],
+        "confidence": np.concatenate([confidence[rows, best], np.ones(n_clean, confidence.dtype)]),
+        "runner_up": np.concatenate([runner_up, np.full(n_clean, None)]),
+        "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
+        "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
+    }
+
+
+def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
+    """A model as plain values and arrays."""
+    params = model.get_params(deep=False)
+    deep = "method" in params
+    learner = model.method_ if deep else model
+    where = f"{type(learner).__module__}:{type(learner).__qualname__}"
+    named = next((algorithm.name for algorithm in ALGORITHMS.values() if algorithm.path == where), None)
+    if named is None and not deep:
+        raise ValueError(f"{type(model).__name__} is not in the table of algorithms, so it could not be loaded again")
+    params.pop("method", None)
+    again = [] if named else ["method"]
+    if deep and not isinstance(params["backbone"], str):
+        params.pop("backbone")
+        again.append("backbone")
+    of_method = learner.get_params(deep=False) if deep and named else {}
+    arrays = dict(model._state())
+    scaler = model.scaler_
+    if scaler is not None:
+        arrays |= {f"scaler.{key}": np.asarray(v) for key, v in vars(scaler).items() if key.endswith("_")}
+    names = getattr(model, "feature_names_in_", None)
+    described = {
+        "library": mogd.__version__,
+        "algorithm": named,
+        "params": {key: plain_value(key, value, OPTIONAL) for key, value in params.items()},
+        "method": {key: plain_value(key, value) for key, value in of_method.items()},
+        "pass_again": again,
+        "classes": plain_array(model.classes_),
+        "n_features_in": int(model.n_features_in_),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+        "scaler": None if scaler is None else next(k for k, v in SCALERS.items() if v is type(scaler)),
+        "history": plain_value("history", getattr(model, "history_", None)),
+    }
+    return described, arrays
+
+
+def _rebuild(described: dict[str, Any], backbone: Any, method: Any) -> Any:
+    for name, given in {"backbone": backbone, "method": method}.items():
+        if name in described["pass_again"] and given is None:
+            raise ValueError(f"this model has a {name} of its own making: pass the same one, load(path, {name}=…)")
+    algorithm, params = described["algorithm"], dict(described["params"])
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        raise ValueError(f"the model's algorithm {algorithm!r} is not in this library; it has {', '.join(ALGORITHMS)}")
+    if algorithm is not None and ALGORITHMS[algorithm].kind == "classical":
+        return make(algorithm, **params)
+    from mogd.classifier import PartialLabelClassifier
+
+    params["method"] = method if algorithm is None else make_method(algorithm, **described["method"])
+    if "backbone" in described["pass_again"]:
+        params["backbone"] = backbone
+    model = PartialLabelClassifier(**params)
+    if str(model.device).startswith("cuda"):
+        model.set_params(device="auto")  # the machine that predicts may have none
+    return model
+
+
+def _load_scaler(name: str | None, state: Arrays) -> Any:
+    if name is None:
+        return None
+    scaler = SCALERS[name]()
+    for key, value in state.items():
+        if key.startswith("scaler."):
+            setattr(scaler, key.removeprefix("scaler."), value.item() if value.ndim == 0 else value)
+    return scaler
+
+
+def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) -> Arrays:
+    n_rows = len(model.confidence_)
+    ids = np.arange(n_rows) if data is None or data.ids is None else np.asarray(data.ids)
+    if len(ids) != n_rows:
+        raise ValueError(f"data has {len(ids)} rows but the model was fitted on {n_rows}: pass the data given to fit")
+    clean_ids, clean_y = getattr(data, "clean_ids", None), getattr(data, "clean_y", None)
+    known = np.empty(0, dtype=np.int64)
+    if clean_ids is not None and clean_y is not None and len(clean_ids):
+        where = {label: i for i, label in enumerate(model.classes_.tolist())}
+        known = np.array([where[label] for label in clean_y.tolist()], dtype=np.int64)
+        numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
+        ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
+    return {"confidence": model.confidence_, "clean": known, **pack_names(ids)}

@@ -1,0 +1,144 @@
+"""The first way through the shell, by the real command: fit, predict, disambiguate on tables that a person has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.datasets import load_digits
+
+from mogd.cli import main
+
+NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "neün, 9"])
+ANNOTATORS = ["ann", "bob", "cem"]
+
+
+def mogd(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command as a shell runs it."""
+    command = [sys.executable, "-m", "mogd", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> object:
+    """The same command within this process, which need not import everything again; its exit code."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["mogd", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    return stopped.value.code
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits as a table: names as labels, three annotators who err and skip, missing cells, a text column."""
+    folder = tmp_path_factory.mktemp("digits")
+    rng = np.random.default_rng(3)
+    X, y = load_digits(return_X_y=True)
+    keep = rng.permutation(len(X))[:900]
+    X, y = X[keep], y[keep]
+    n = len(X)
+    table = {"key": [f"img-{i:04d}" for i in rng.permutation(n)], "hand": rng.choice(["left", "right"], n).tolist()}
+    for j in range(64):
+        cells = X[:, j].tolist()
+        for i in np.flatnonzero(rng.random(n) < (0.02 if j in (20, 21, 43) else 0)):
+            cells[i] = None
+        table[f"pixel{j}"] = cells
+    errs = np.array([0.15, 0.4, 0.4])
+    for a, (name, err) in enumerate(zip(ANNOTATORS, errs, strict=True)):
+        said = np.where(rng.random(n) < err, rng.integers(10, size=n), y)
+        skipped = rng.random(n) < 0.15 if a else np.zeros(n, dtype=bool)
+        table[name] = [None if s else str(NAMES[k]) for s, k in zip(skipped, said, strict=True)]
+    sure = np.arange(n) < 60
+    table["expert"] = [str(NAMES[k]) if s else None for s, k in zip(sure, y, strict=True)]
+    frame = pl.DataFrame(table)
+    frame[:700].write_csv(folder / "train.csv")
+    frame[700:].drop(*ANNOTATORS, "expert").write_csv(folder / "new.csv")
+    pl.DataFrame({"key": table["key"], "truth": NAMES[y].tolist()}).write_csv(folder / "truth.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(digits: Path) -> Path:
+    arguments = ["--annotators", "ann,bob", "--annotators", "cem", "--clean", "expert", "--id", "key"]
+    done = mogd("fit", "train.csv", *arguments, "--impute", "median", "--epochs", 15, "--out", "model", folder=digits)
+    assert "640 with candidates, 60 clean" in done.stdout
+    assert "pixel20" in done.stderr
+    assert "Traceback" not in done.stderr
+    return digits
+
+
+def joined(folder: Path, name: str) -> pl.DataFrame:
+    truth = pl.read_csv(folder / "truth.csv")
+    return pl.read_csv(folder / name).join(truth, on="key", how="left", validate="1:1")
+
+
+def test_resolved_labels_join_back_by_id(fitted: Path) -> None:
+    mogd("disambiguate", "model", "--out", "resolved.csv", folder=fitted)
+    table = joined(fitted, "resolved.csv")
+    train = pl.read_csv(fitted / "train.csv")
+    assert set(table["key"]) == set(train["key"])
+    assert table.columns[:6] == ["key", "label", "confidence", "runner_up", "runner_up_confidence", "clean"]
+    partial = table.filter(~pl.col("clean"))
+    assert table.filter("clean")["label"].to_list() == table.filter("clean")["truth"].to_list()
+    assert (partial["label"] == partial["truth"]).mean() > 0.93  # the best annotator alone is right in 86 of 100
+    said = partial.join(train, on="key")
+    in_set = pl.any_horizontal(pl.col("label").eq_missing(pl.col(name)) for name in ANNOTATORS)
+    assert said.select(in_set.all()).item()
+    assert (partial["confidence"] >= partial["runner_up_confidence"]).all()
+
+
+def test_new_rows_are_labelled(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mogd("predict", "model", "new.csv", "--out", "labels.csv", folder=fitted)
+    call(monkeypatch, fitted, "predict", "model", "new.csv", "--probabilities", "--out", "labels.parquet")
+    table = joined(fitted, "labels.csv")
+    assert table["key"].to_list() == pl.read_csv(fitted / "new.csv")["key"].to_list()
+    assert (table["label"] == table["truth"]).mean() > 0.88
+    other = pl.read_parquet(fitted / "labels.parquet")
+    assert other["label"].to_list() == table["label"].to_list()
+    assert np.allclose(other.select(pl.sum_horizontal(pl.col("^p\\(.*\\)$"))).to_numpy(), 1)
+
+
+def test_prediction_needs_the_same_columns(
+    fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pl.read_csv(fitted / "new.csv").drop("pixel3").write_csv(fitted / "short.csv")
+    assert call(monkeypatch, fitted, "predict", "model", "short.csv", "--out", "x.csv") == 1
+    assert "lacks column 'pixel3'" in capsys.readouterr().err
+    assert not (fitted / "x.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fit", "nothing.csv"], "there is no file nothing.csv"),
+        (["fit", "train.csv"], "there is no column 'labels' for the candidates"),
+        (
+            ["fit", "train.csv", "--candidates", "ann", "--clean", "experts"],
+            "clean must be a column of the table or a file",
+        ),
+        (["fit", "train.csv", "--candidates", "ann", "--clean", "expert"], "make it the id, or add it to ignore"),
+        (["fit", "train.csv", "--candidates", "ann", "--id", "hand"], "make them unique"),
+        (["fit", "train.csv", "--candidates", "ann", "--id", "key", "--ignore", "bob,cem,expert"], "--impute median"),
+        (["fit", "train.csv", "--method", "magic"], "--method must be one of mogd"),
+        (["fit", "train.csv", "--param", "lr"], "--param must be NAME=VALUE"),
+        (["predict", "nowhere", "new.csv"], "there is no saved model at nowhere"),
+        (["disambiguate", "."], "is no saved model: it has no model.json"),
+    ],
+)
+def test_errors_are_one_sentence(
+    digits: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(os.listdir(digits))
+    assert call(monkeypatch, digits, *arguments, "--out", "out.csv") == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("mogd: ")
+    assert said in last
+    assert sorted(os.listdir(digits)) == before
