@@ -52,6 +52,12 @@ _TABLE = (
     _deep("exp", "EXP", "complementary labels, exponential loss", "Feng et al. 2020 (ICML)"),
     _deep("ga", "GA", "complementary labels, gradient ascent", "Ishida et al. 2019"),
     _deep("d2cnn", "D2CNN", "temporal ensembling with entropy, reconstructed", "Yao et al. 2020"),
+    _classical("plknn", "PLKNN", "votes of the nearest neighbours", "Hüllermeier, Beringer 2006"),
+    _classical("ipal", "IPAL", "label propagation over the candidates", "Zhang, Yu 2015"),
+    _classical("plsvm", "PLSVM", "margin of the best candidate", "Nguyen, Caruana 2008"),
+    _classical("clpl", "CLPL", "convex loss for partial labels", "Cour, Sapp, Taskar 2011"),
+    _classical("sure", "SURE", "self-guided retraining", "Feng, An 2019"),
+    _classical("plecoc", "PLECOC", "error-correcting output codes", "Zhang, Yu, Tang 2017"),
 )
 
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}
