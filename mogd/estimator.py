@@ -99,7 +99,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
 
     def disambiguate(self) -> Resolved:
         """The label that each training row was resolved to, and the confidence in it, in the order given to `fit`."""
-        check_is_fitted(self)
+        check_is_fitted(self, "confidence_", msg="%(name)s has no confidences of training rows: fit it first")
         best = self.confidence_.argmax(axis=1)
         return Resolved(self.classes_[best], self.confidence_[np.arange(len(best)), best])
 
@@ -117,6 +117,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
             X,
             reset=reset,
             dtype=[np.float64, np.float32, np.uint8],
+            order="C",  # the same rows give the same bits, whatever table they came in
             ensure_all_finite=False,
             allow_nd=self.takes_images,
         )

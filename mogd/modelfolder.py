@@ -29,7 +29,7 @@ def write_folder(path: Path, described: dict[str, Any], files: dict[str, Arrays]
     try:
         described = {"format": FORMAT, "version": VERSION, **described, "files": {}}
         for name, content in files.items():
-            save_file({key: np.ascontiguousarray(value) for key, value in content.items()}, part / name)
+            save_file({key: np.asarray(value, order="C") for key, value in content.items()}, part / name)
             described["files"][name] = _sha256((part / name).read_bytes())
         described["checksum"] = _checksum(described)
         (part / MODEL).write_text(json.dumps(described, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -212,8 +212,8 @@ def _load_scaler(name: str | None, state: Arrays) -> Any:
 def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) -> Arrays:
     n_rows = len(model.confidence_)
     ids = np.arange(n_rows) if data is None or data.ids is None else np.asarray(data.ids)
-    if len(ids) != n_rows:
-        raise ValueError(f"data has {len(ids)} rows but the model was fitted on {n_rows}: pass the data given to fit")
+    if data is not None and len(data) != n_rows:
+        raise ValueError(f"data has {len(data)} rows but the model was fitted on {n_rows}: pass the data given to fit")
     clean_ids, clean_y = getattr(data, "clean_ids", None), getattr(data, "clean_y", None)
     known = np.empty(0, dtype=np.int64)
     if clean_ids is not None and clean_y is not None and len(clean_ids):

@@ -97,12 +97,11 @@ def read_table(
         empty_cells += Counter(encoder.missing_)
     _tell_missing(empty_cells, impute, path)
     classes = sorted({label for row in (*sets, *clean_sets, *true_sets) for label in row})
-    sets = [row or classes for row in sets]
     known = _indices(true_sets, classes)
     return TableDataset(
         name=Path(path).stem,
         X=X,
-        candidates=as_candidates(sets, classes=classes, form="sets", unseen="keep"),
+        candidates=as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep"),
         y=known[kept] if truth else None,
         ids=ids[kept],
         feature_names=encoder.feature_names_,
