@@ -1,0 +1,131 @@
+"""Parameters chosen on training rows alone, in one way for every algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.model_selection import KFold, ParameterGrid
+
+from mogd.candidates import Candidates, as_candidates, as_labels
+from mogd.estimator import PartialLabelEstimator
+from mogd.metrics import accuracy, covering_rate
+
+COVERING_BIAS = 0.05  # how far the accuracy read off the candidate sets may be from the truth (one standard deviation)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What `select` found: the best parameters, their score, and a table with a row for every point of the grid."""
+
+    params: dict[str, Any]
+    score: float
+    table: list[dict[str, Any]] = field(repr=False)
+
+
+def select(
+    estimator: PartialLabelEstimator,
+    grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+    X: Any,
+    candidates: Any,
+    X_val: Any = None,
+    y_val: Any = None,
+    *,
+    n_splits: int = 3,
+    random_state: int | None = None,
+    n_jobs: int | None = None,
+) -> Selection:
+    """The point of a parameter grid (as scikit-learn's `ParameterGrid` takes it) with the best `inner_score`.
+
+    All points are judged on the same splits. A point that cannot be fitted stays in the table with its `error`; of two
+    equal points the earlier wins. The estimator itself is left as it is.
+    """
+    points = list(ParameterGrid(grid))
+    seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
+    candidates = _checked(estimator, X, candidates)
+
+    def judge(params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            point = clone(estimator).set_params(**params)
+            score = inner_score(point, X, candidates, X_val, y_val, n_splits=n_splits, random_state=seed)
+        except (ValueError, ArithmeticError) as error:
+            return {"params": params, "score": float("nan"), "error": str(error)}
+        return {"params": params, "score": score, "error": None}
+
+    table = Parallel(n_jobs=n_jobs)(delayed(judge)(params) for params in points)
+    done = [row for row in table if row["error"] is None]
+    if not done:
+        raise ValueError(f"no point of the grid could be fitted; the first said: {table[0]['error']}")
+    best = max(done, key=lambda row: row["score"])
+    return Selection(best["params"], best["score"], table)
+
+
+def inner_score(
+    estimator: PartialLabelEstimator,
+    X: Any,
+    candidates: Any,
+    X_val: Any = None,
+    y_val: Any = None,
+    n_splits: int = 3,
+    random_state: int | None = None,
+) -> float:
+    """An estimate of the accuracy of a configuration from training rows: cross-validated, so that no row judges a model
+    that saw it. See `pooled_accuracy` for how held-out clean rows and held-out partial rows are put together.
+    """
+    if n_splits < 2:
+        raise ValueError(f"n_splits must be at least 2; got {n_splits!r}")
+    X, candidates = np.asarray(X), _checked(estimator, X, candidates)
+    clean_X = X[:0] if X_val is None else np.asarray(X_val)
+    clean_y = np.empty(0, dtype=np.int64) if y_val is None else as_labels(y_val, candidates.classes)
+    generator = np.random.default_rng(random_state)
+    partial_folds, clean_folds = _folds(len(X), n_splits, generator), _folds(len(clean_y), n_splits, generator)
+    guess, clean_guess = np.empty(len(X), dtype=np.int64), np.empty(len(clean_y), dtype=np.int64)
+    for held, clean_held in zip(partial_folds, clean_folds, strict=True):
+        keep, clean_keep = np.delete(np.arange(len(X)), held), np.delete(np.arange(len(clean_y)), clean_held)
+        clean = {}
+        if len(clean_keep):
+            clean = {"X_val": clean_X[clean_keep], "y_val": candidates.classes[clean_y[clean_keep]]}
+        fitted = clone(estimator).fit(X[keep], candidates[keep], **clean)
+        guess[held] = fitted.predict_proba(X[held]).argmax(axis=1)
+        if len(clean_held):
+            clean_guess[clean_held] = fitted.predict_proba(clean_X[clean_held]).argmax(axis=1)
+    return pooled_accuracy(candidates.matrix, guess, clean_y, clean_guess)
+
+
+def pooled_accuracy(candidates: np.ndarray, guess: np.ndarray, clean_y: np.ndarray, clean_guess: np.ndarray) -> float:
+    """One estimate of the accuracy from predictions on partial rows and on clean rows.
+
+    On clean rows the accuracy is unbiased but noisy: variance up to 1/(4M). On partial rows a share c of the
+    predictions lies in the set; if a wrong one lies there by chance, ρ = mean (|S|−1)/(K−1), the accuracy is
+    (c−ρ)/(1−ρ). There are many such rows, but mistakes prefer the wrong candidates, so the reading has a bias, taken as
+    `COVERING_BIAS`. The two are averaged with the inverse of their mean squared errors as weights, which depend on the
+    sizes alone: with 100 clean rows each has about half, with 1000 the clean rows have nine tenths, with none the sets
+    decide.
+    """
+    n_classes = candidates.shape[1]
+    chance = (candidates.sum(axis=1) - 1).mean() / max(n_classes - 1, 1)
+    if chance >= 1:  # every set is full, or there is one class: the sets say nothing
+        return accuracy(clean_y, clean_guess) if len(clean_y) else 1.0 / n_classes
+    by_sets = (covering_rate(candidates, guess) - chance) / (1 - chance)
+    if not len(clean_y):
+        return by_sets
+    clean_error = 0.25 / len(clean_y)
+    sets_error = COVERING_BIAS**2 + 0.25 / (len(candidates) * (1 - chance) ** 2)
+    weight = sets_error / (clean_error + sets_error)
+    return weight * accuracy(clean_y, clean_guess) + (1 - weight) * by_sets
+
+
+def _checked(estimator: PartialLabelEstimator, X: Any, candidates: Any) -> Candidates:
+    return as_candidates(candidates, classes=estimator.classes, n_rows=len(X), unseen=estimator.unseen)
+
+
+def _folds(n: int, n_splits: int, generator: np.random.Generator) -> list[np.ndarray]:
+    """Held-out rows of each split; fewer rows than splits leave some splits without any."""
+    if n < n_splits:
+        return list(np.array_split(generator.permutation(n), n_splits))
+    splitter = KFold(n_splits, shuffle=True, random_state=int(generator.integers(2**31)))
+    return [held for _, held in splitter.split(np.empty(n))]
