@@ -110,8 +110,13 @@ def test_names_full_sets_and_empty_sets(name, blobs):
 
 @pytest.mark.parametrize(
     ("name", "params"),
-    [*((name, {}) for name in NAMES), ("sure", {"kernel": "linear"}), ("sure", {"exact_rows": 10})]
-    + [("plecoc", {"kernel": "linear"}), ("clpl", {"kernel": "rbf"})],
+    [
+        *((name, {}) for name in NAMES),
+        ("sure", {"kernel": "linear"}),
+        ("sure", {"exact_rows": 10}),
+        ("plecoc", {"kernel": "linear"}),
+        ("clpl", {"kernel": "rbf"}),
+    ],
 )
 def test_state_is_enough_to_predict(name, params, blobs):
     X, candidates, _, X_test, _ = blobs
@@ -128,9 +133,20 @@ def test_state_is_enough_to_predict(name, params, blobs):
 
 @pytest.mark.parametrize(
     ("name", "bad"),
-    [("plknn", {"n_neighbors": 0}), ("plknn", {"weights": "near"}), ("ipal", {"alpha": 2.0}), ("plsvm", {"lam": 0})]
-    + [("plsvm", {"epochs": 0}), ("clpl", {"C": -1.0}), ("clpl", {"kernel": "poly"}), ("sure", {"beta": 0.0})]
-    + [("sure", {"lam": -1.0}), ("sure", {"width": 0.0}), ("plecoc", {"length": 0}), ("plecoc", {"clean_weight": -1})],
+    [
+        ("plknn", {"n_neighbors": 0}),
+        ("plknn", {"weights": "near"}),
+        ("ipal", {"alpha": 2.0}),
+        ("plsvm", {"lam": 0}),
+        ("plsvm", {"epochs": 0}),
+        ("clpl", {"C": -1.0}),
+        ("clpl", {"kernel": "poly"}),
+        ("sure", {"beta": 0.0}),
+        ("sure", {"lam": -1.0}),
+        ("sure", {"width": 0.0}),
+        ("plecoc", {"length": 0}),
+        ("plecoc", {"clean_weight": -1}),
+    ],
 )
 def test_a_bad_parameter_is_named(name, bad, blobs):
     X, candidates, *_ = blobs
