@@ -194,6 +194,7 @@ def _rebuild(described: dict[str, Any], backbone: Any, method: Any) -> Any:
     if "backbone" in described["pass_again"]:
         params["backbone"] = backbone
     model = PartialLabelClassifier(**params)
+    model.method_ = params["method"]
     if str(model.device).startswith("cuda"):
         model.set_params(device="auto")  # the machine that predicts may have none
     return model
