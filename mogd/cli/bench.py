@@ -1,0 +1,117 @@
+"""`mogd bench`: run a recipe, cell by cell, and show what came out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mogd.cli import app
+
+if TYPE_CHECKING:
+    from mogd.experiments.run import Plan
+    from mogd.experiments.spec import Recipe
+
+
+@app.command()
+def bench(
+    recipe: str = typer.Argument(help="A recipe: a TOML file, or its name in the folder benchmarks."),
+    scale: str = typer.Option("laptop", help="laptop or paper: how much data, how many epochs and seeds."),
+    jobs: int = typer.Option(0, "--jobs", "-j", help="Cells that run beside each other; 0 takes every core."),
+    backend: str = typer.Option("loky", help="loky (processes here), dask or ray, by joblib."),
+    address: str = typer.Option("", help="A running Dask scheduler or Ray cluster; without it a local one is made."),
+    only: str = typer.Option("", help="Run the cells that hold all these words: data set, algorithm, label, setting."),
+    out: str = typer.Option("results", help="The folder of the records."),
+    retry_failed: bool = typer.Option(False, "--retry-failed", help="Run failed cells again."),
+    rerun_changed: bool = typer.Option(False, "--rerun-changed", help="Run cells again whose code has changed since."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and the figures so far; run nothing."),
+) -> None:
+    """Run a recipe: every cell leaves one record, and a run that was stopped goes on where it was."""
+    from mogd.experiments.run import plan as make_plan
+    from mogd.experiments.run import run
+    from mogd.experiments.spec import find_recipe, load_recipe
+
+    chosen = load_recipe(find_recipe(recipe), scale)
+    jobs = jobs or _cores()
+    plan = make_plan(chosen, out, only=only, retry_failed=retry_failed, rerun_changed=rerun_changed)
+    _say_plan(chosen, plan, jobs)
+    if plan.todo and not dry_run:
+        with _progress(plan, jobs) as advance:
+            run(plan, jobs=jobs, backend=backend, address=address or None, on_record=advance)
+    if plan.path.exists():
+        _say_results(chosen, plan, only)
+
+
+def _cores() -> int:
+    from joblib import cpu_count
+
+    return cpu_count()
+
+
+def _say_plan(recipe: Recipe, plan: Plan, jobs: int) -> None:
+    typer.echo(f"{recipe.title} ({recipe.name}, scale {recipe.scale})")
+    about = "" if plan.seconds is None or not plan.todo else f", about {_duration(plan.seconds / jobs)}"
+    typer.echo(f"{len(plan.todo)} cells to run with {jobs} jobs{about}; {plan.done} done already: {plan.path}")
+    for name, count in plan.missing.items():
+        typer.echo(f"{name} is not on this machine, {count} cells left out: `mogd datasets fetch {name}`")
+
+
+class _progress:
+    """A bar with the time left, reckoned from what cells like the remaining ones took."""
+
+    def __init__(self, plan: Plan, jobs: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from mogd.experiments.record import read_records
+        from mogd.experiments.run import Expectation
+
+        self.waiting = {cell.key: cell for cell in plan.todo}
+        self.jobs = jobs
+        self.expected = Expectation(read_records([plan.path]) if plan.path.exists() else [])
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        self.bar = Progress(*columns)
+        self.failed = 0
+
+    def __enter__(self) -> _progress:
+        self.bar.start()
+        self.task = self.bar.add_task("starting", total=len(self.waiting))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.bar.stop()
+        if self.waiting:
+            typer.echo("stopped: give the same command again to go on where it was")
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        self.waiting.pop(record["key"], None)
+        self.expected.learn(record)
+        where = " ".join([record["dataset"], *(f"{k}={v}" for k, v in record["setting"].items())])
+        if record["error"] is not None:
+            self.failed += 1
+            self.bar.console.print(f"failed: {record['label']} on {where}: {record['error']}", markup=False)
+        left = sum(map(self.expected, self.waiting.values())) / self.jobs
+        failed = f"  {self.failed} failed" if self.failed else ""
+        self.bar.update(self.task, advance=1, description=f"{_duration(left)} left{failed}  {record['label']}, {where}")
+
+
+def _say_results(recipe: Recipe, plan: Plan, only: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from mogd.experiments.record import read_records
+    from mogd.experiments.summary import tables
+
+    keys = {cell.key for cell in recipe.cells(only)}
+    for summary in tables([r for r in read_records([plan.path]) if r["key"] in keys]):
+        shown = Table("method", *summary.column_names, *(["rank"] if summary.ranks else []), title=summary.panel)
+        for label in summary.labels:
+            cells = [entry.text() for entry in summary.row(label)]
+            rank = [f"{summary.ranks[label]:.2f}"] if label in summary.ranks else []
+            shown.add_row(label, *cells, *rank)
+        Console().print(shown)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,222 @@
+"""From a recipe (TOML) to its cells: one cell is one fit of one algorithm on one split of one data set.
+
+A recipe holds the protocol at its top level, `[scale.<name>]` tables that are laid over it, and `[[panel]]` tables (one
+for each table or figure), which may have scales of their own. What a cell is decides everything that it computes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from mogd.algorithms import ALGORITHMS
+
+CONTROLS = {"clean-logistic": "logistic regression, clean rows alone", "clean-forest": "forest, clean rows alone"}
+DESCRIBE = "describe"  # a cell that measures a data set and trains nothing
+LABELS = {
+    "mogd-paper": "MoGD, as printed",
+    "supervised": "Fully supervised",
+    "d2cnn": "D²CNN",
+    "plknn": "PL-kNN",
+    "plsvm": "PL-SVM",
+    "plecoc": "PL-ECOC",
+    DESCRIBE: "characteristics",
+    **CONTROLS,
+}
+EPOCH_RULES = ("last", "clean")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that decides one record, and nothing else; `key` names it."""
+
+    recipe: str
+    scale: str
+    panel: str
+    dataset: str
+    setting: dict[str, Any]  # what the table varies: {"q": 0.3}, {"n_clean": 100}
+    algorithm: str
+    label: str
+    params: dict[str, Any]
+    select: dict[str, list[Any]] | None
+    select_splits: int
+    seed: int
+    repetition: int
+    fold: int | None  # None where the data set has test rows of its own
+    n_folds: int
+    n_clean: int
+    rows: int | None  # a random, stratified part of the training images; None takes them all
+    test_rows: int | None
+    corruption: dict[str, Any] | None
+    epoch_rule: str
+    curve: bool
+    order: list[int]  # where it stands in its table: column, then row; no part of what is computed
+
+    @property
+    def key(self) -> str:
+        definition = asdict(self)
+        del definition["order"]
+        return hashlib.sha256(json.dumps(definition, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """What `--only` looks in."""
+        setting = " ".join(f"{name}={value}" for name, value in self.setting.items())
+        return f"{self.panel} {self.dataset} {self.algorithm} {self.label} {setting}".lower()
+
+    def derived_seed(self, purpose: str) -> int:
+        """A seed for one purpose, the same for every algorithm, so that all are given the same data and start."""
+        what = [purpose, self.dataset, self.setting, self.seed, self.fold]
+        return int.from_bytes(hashlib.sha256(json.dumps(what, sort_keys=True).encode()).digest()[:4]) % (2**31 - 1)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One table or figure of a recipe, with everything that holds for all of its cells."""
+
+    name: str
+    title: str
+    datasets: list[str]
+    methods: list[str | dict[str, Any]]
+    settings: dict[str, list[Any]] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)  # for every algorithm
+    deep: dict[str, Any] = field(default_factory=dict)  # for every deep one: backbone, optimizer, epochs
+    corruption: dict[str, Any] | None = None
+    seed: int = 0
+    repetitions: int = 1
+    folds: int = 5  # 0 for data sets with test rows of their own
+    n_clean: int = 100
+    rows: int | None = None
+    test_rows: int | None = None
+    epoch_rule: str = "last"
+    curve: bool = False
+    select_splits: int = 3
+
+    def __post_init__(self) -> None:
+        if self.epoch_rule not in EPOCH_RULES:
+            raise ValueError(f"epoch_rule must be one of {', '.join(EPOCH_RULES)}; got {self.epoch_rule!r}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe at one of its scales."""
+
+    name: str
+    title: str
+    scale: str
+    panels: list[Panel]
+
+    def cells(self, only: str = "") -> list[Cell]:
+        """Every cell, a whole repetition before the next; `only` keeps those that hold all of its words."""
+        words = only.lower().split()
+        found = [cell for panel in self.panels for cell in _cells(self, panel)]
+        return sorted((c for c in found if all(word in c.text for word in words)), key=lambda cell: cell.repetition)
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe given by its path, or by its name in the folder `benchmarks`."""
+    for path in (Path(name), Path("benchmarks") / f"{name}.toml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in Path("benchmarks").glob("*.toml")))
+    raise FileNotFoundError(f"no recipe {str(name)!r}: give the path of a TOML file, or one of {known or 'none here'}")
+
+
+def scales(path: str | Path) -> list[str]:
+    """The scales of a recipe."""
+    return list(tomllib.loads(Path(path).read_text(encoding="utf-8")).get("scale", {}))
+
+
+def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
+    """Read a recipe and lay one of its scales over it; an unknown word is an error."""
+    path = Path(path)
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    title, panels, overlays = table.pop("title", path.stem), table.pop("panel", []), table.pop("scale", {})
+    if scale not in overlays:
+        raise ValueError(f"{path} has no scale {scale!r}; it has {', '.join(overlays) or 'none'}")
+    if not panels:
+        raise ValueError(f"{path} has no [[panel]]: name at least one table with its datasets and methods")
+    known = {entry.name for entry in fields(Panel)}
+    made = []
+    for panel in panels:
+        own = panel.pop("scale", {})
+        merged = {"title": title}
+        for layer in (table, overlays[scale], panel, own.get(scale, {})):
+            merged = _merge(merged, layer)
+        unknown = set(merged) - known
+        if unknown:
+            raise ValueError(f"{path} has unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
+        made.append(Panel(**merged))
+    return Recipe(path.stem, title, scale, made)
+
+
+def default_label(algorithm: str) -> str:
+    """How an algorithm is called in tables."""
+    if algorithm in LABELS:
+        return LABELS[algorithm]
+    if algorithm not in ALGORITHMS:
+        known = ", ".join((*ALGORITHMS, "mogd-paper", *CONTROLS))
+        raise ValueError(f"unknown algorithm {algorithm!r} in a recipe; choose one of {known}")
+    return ALGORITHMS[algorithm].path.rsplit(":", 1)[-1]
+
+
+def is_deep(algorithm: str) -> bool:
+    return algorithm == "mogd-paper" or (algorithm in ALGORITHMS and ALGORITHMS[algorithm].kind == "deep")
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables are merged entry by entry; anything else above replaces what is below."""
+    merged = dict(below)
+    for name, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = _merge(merged[name], value) if both else value
+    return merged
+
+
+def _method(entry: str | dict[str, Any]) -> dict[str, Any]:
+    method = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
+    unknown = set(method) - {"algorithm", "label", "params", "select"}
+    if unknown or "algorithm" not in method:
+        raise ValueError(f"a method is a name or a table of algorithm, label, params, select; got {entry!r}")
+    name = method["algorithm"]
+    return {"label": default_label(name), "params": {}, "select": None} | method
+
+
+def _cells(recipe: Recipe, panel: Panel) -> Iterator[Cell]:
+    grid = [dict(zip(panel.settings, values, strict=True)) for values in product(*panel.settings.values())]
+    folds: list[int | None] = list(range(panel.folds)) or [None]
+    methods = [_method(entry) for entry in panel.methods]
+    columns = list(enumerate(product(panel.datasets, grid)))
+    for repetition, (column, (dataset, setting)), fold in product(range(panel.repetitions), columns, folds):
+        corruption = panel.corruption and panel.corruption | {k: v for k, v in setting.items() if k != "n_clean"}
+        for row, method in enumerate(methods):
+            own = _merge(panel.params, panel.deep) if is_deep(method["algorithm"]) else panel.params
+            yield Cell(
+                recipe=recipe.name,
+                scale=recipe.scale,
+                panel=panel.name,
+                dataset=dataset,
+                setting=setting,
+                algorithm=method["algorithm"],
+                label=method["label"],
+                params=_merge(own, method["params"]),
+                select=method["select"],
+                select_splits=panel.select_splits,
+                seed=panel.seed + repetition,
+                repetition=repetition,
+                fold=fold,
+                n_folds=panel.folds,
+                n_clean=setting.get("n_clean", panel.n_clean),
+                rows=panel.rows,
+                test_rows=panel.test_rows,
+                corruption=corruption,
+                epoch_rule=panel.epoch_rule,
+                curve=panel.curve,
+                order=[column, row],
+            )
