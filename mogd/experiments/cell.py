@@ -19,7 +19,7 @@ from mogd.datasets import Split
 from mogd.datasets.splits import hold_out
 from mogd.estimator import PartialLabelEstimator
 from mogd.experiments.data import characteristics, split_of
-from mogd.experiments.provenance import code_hash, host, versions
+from mogd.experiments.provenance import code_of, host, versions
 from mogd.experiments.record import Record
 from mogd.experiments.spec import CONTROLS, DESCRIBE, Cell, is_deep
 from mogd.metrics import accuracy, calibration_error, covering_rate, disambiguation_accuracy
@@ -35,7 +35,7 @@ def run_cell(cell: Cell) -> Record:
     record |= {"selected": None, "data_fingerprint": None, "metrics": None, "curve": None, "confidence_histogram": None}
     record |= {"seconds": {"fit": 0.0, "predict": 0.0, "select": 0.0}, "error": None}
     record |= {"started": datetime.now(UTC).isoformat(timespec="seconds"), "host": host(), "versions": versions()}
-    record["code"] = code_hash(cell.algorithm)
+    record["code"] = code_of(record)
     try:
         with one_thread():
             _fill(record, cell)
@@ -64,7 +64,7 @@ def estimator_of(cell: Cell) -> PartialLabelEstimator:
 def one_thread() -> Iterator[None]:
     """Sums in parallel depend on the number of threads, so a cell always has one; cells run beside each other."""
     import torch
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -166,8 +166,8 @@ def _select(
     from mogd.selection import select
 
     began = time.perf_counter()
-    seed = cell.derived_seed("select")
-    chosen = select(estimator, cell.select, X, candidates, X_val, y_val, n_splits=cell.select_splits, random_state=seed)
+    seed, grid = cell.derived_seed("select"), cell.select or {}
+    chosen = select(estimator, grid, X, candidates, X_val, y_val, n_splits=cell.select_splits, random_state=seed)
     return dict(chosen.params), round(time.perf_counter() - began, 4)
 
 
