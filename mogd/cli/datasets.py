@@ -29,10 +29,14 @@ def datasets(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "rows", "test", "features", "classes", "candidates", "domain", "on this machine")
+    table = Table(
+        "name", "rows", "test", "features", "classes", "candidates", "domain", "here", box=SIMPLE, padding=(0, 1, 0, 0)
+    )
+    table.columns[0].no_wrap = True
     for row in rows:
         average = row["average_candidates"]
         table.add_row(
@@ -43,10 +47,17 @@ def datasets(
             str(row["n_classes"]),
             "" if average is None else f"{average:.2f}",
             row["domain"],
-            row["problem"] or ("yes" if row["path"] else f"no: mogd datasets fetch {row['name']}"),
+            "wrong" if row["problem"] else "yes" if row["measured"] else "no",
             style=None if row["measured"] else "dim",
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for row in rows:
+        if row["problem"]:
+            console.print(row["problem"], style="red", highlight=False)
+    console.print(
+        "Measured where `here` is yes, else as in the paper; `mogd datasets fetch NAME` brings a data set here."
+    )
 
 
 @group.command()

@@ -85,8 +85,9 @@ def read_images(path: Path, wanted: Source, *, cache: bool = True) -> ImageData:
     except _DAMAGED as error:
         if str(error).startswith(str(path)):
             raise
+        why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"{path} is no readable {wanted.title}: it is cut, damaged or something else ({error})"
+            f"{path} is no readable {wanted.title}: it is cut, damaged or something else ({why})"
         ) from None
     if kept is not None:
         with suppress(OSError):  # a full or read-only disk costs the copy only

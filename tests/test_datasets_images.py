@@ -1,0 +1,388 @@
+"""The image sets: two of them complete, the loaders on small files of the same form, and files that must be refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mogd.datasets import ImageData, corrupt, load, load_images, protocol
+from mogd.datasets.fetch import fetch
+from mogd.datasets.images import read_images
+from mogd.datasets.safe_pickle import load_plain
+from mogd.datasets.sources import IDX_FILES, find, source
+
+FASHION = replace(source("fashion-mnist"), n=40, n_test=20)
+CIFAR10 = replace(source("cifar10"), n=100, n_test=20)
+CIFAR100 = replace(source("cifar100"), n=200, n_test=100)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def snapshot(folder):
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+
+
+def images_of(wanted, seed=0):
+    rng = np.random.default_rng(seed)
+    parts = {}
+    for part, n in (("train", wanted.n), ("test", wanted.n_test)):
+        parts[f"X_{part}"] = rng.integers(0, 256, (n, *wanted.image_shape), dtype=np.uint8)
+        parts[f"y_{part}"] = rng.permutation(np.arange(n) % wanted.n_classes)
+    return parts
+
+
+def equal(data, parts):
+    assert isinstance(data, ImageData)
+    assert all(np.array_equal(getattr(data, key), value) for key, value in parts.items())
+    assert data.X_train.dtype == data.X_test.dtype == np.uint8
+    return True
+
+
+def idx(array):
+    return struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+def write_fashion(folder, parts, zipped=True):
+    folder.mkdir(exist_ok=True)
+    for name, key in zip(IDX_FILES, parts, strict=True):
+        content = idx(parts[key][:, 0] if key.startswith("X") else parts[key])
+        (folder / (name + ".gz" * zipped)).write_bytes(gzip.compress(content) if zipped else content)
+    return folder
+
+
+def write_tar(path, files):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def cifar_files(wanted, parts, protocol=2):
+    """The members of the official archive; protocol 2 is what Python 2 wrote."""
+
+    def batch(X, y):
+        labels = (
+            {b"labels": y.tolist()} if wanted.n_classes == 10 else {b"fine_labels": y.tolist(), b"coarse_labels": []}
+        )
+        return pickle.dumps({b"data": X.reshape(len(X), -1), b"batch_label": b"x", **labels}, protocol=protocol)
+
+    if wanted.n_classes == 100:
+        folder, names = "cifar-100-python", ["train"]
+    else:
+        folder, names = "cifar-10-batches-py", [f"data_batch_{i}" for i in range(1, 6)]
+    cut = zip(names, np.split(parts["X_train"], len(names)), np.split(parts["y_train"], len(names)), strict=True)
+    files = {f"{folder}/{name}": batch(X, y) for name, X, y in cut}
+    files[f"{folder}/readme.html"] = b"<html>"
+    files[f"{folder}/{'test' if wanted.n_classes == 100 else 'test_batch'}"] = batch(parts["X_test"], parts["y_test"])
+    return files
+
+
+def png(X):
+    out = io.BytesIO()
+    Image.fromarray(X.transpose(0, 2, 3, 1).reshape(len(X), -1, 3)).save(out, "PNG")
+    return out.getvalue()
+
+
+def package_files(parts):
+    files = {f"package/data_batch_{i + 1}.png": png(X) for i, X in enumerate(np.split(parts["X_train"], 5))}
+    files["package/test_batch.png"] = png(parts["X_test"])
+    for part in ("train", "test"):
+        files[f"package/{part}_lables.json"] = json.dumps(parts[f"y_{part}"].tolist()).encode()
+    return files | {"package/package.json": b"{}", "package/index.bundle.js": b""}
+
+
+# ---------------------------------------------------------------- complete sets
+
+MEASURE = """
+import sys, time
+from mogd.datasets import load_images
+import PIL.Image, PIL.PngImagePlugin, gzip
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
+before, start = peak(), time.process_time()
+data = load_images(sys.argv[1])
+seconds = time.process_time() - start
+print(seconds, (peak() - before) / (data.X_train.nbytes + data.X_test.nbytes))
+"""
+
+
+def measure(name):
+    """Seconds of processor time and peak memory, relative to the pixels, of a fresh process that loads a data set."""
+    out = subprocess.run([sys.executable, "-c", MEASURE, name], capture_output=True, text=True, check=True).stdout
+    return [float(value) for value in out.split()]
+
+
+def test_complete_fashion_mnist():
+    data = load_images("fashion-mnist")
+    assert data.X_train.shape == (60_000, 1, 28, 28)
+    assert data.X_test.shape == (10_000, 1, 28, 28)
+    assert data.y_train[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
+    assert data.classes[data.y_test[:3]].tolist() == ["Ankle boot", "Pullover", "Trouser"]
+    assert data.X_train.mean() / 255 == pytest.approx(0.2860, abs=1e-4)
+    seconds, memory = measure("fashion-mnist")
+    assert seconds <= 2
+    assert memory <= 1.3
+
+
+@pytest.fixture(scope="module")
+def cifar10_file():
+    """The complete CIFAR-10 of this machine, or a fetched one: it is kept in the user's cache."""
+    return find("cifar10") or fetch("cifar10")
+
+
+def test_complete_cifar10_first_and_from_the_cache(cifar10_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("MOGD_DATA", str(cifar10_file.parent))
+    seconds, memory = measure("cifar10")
+    assert seconds <= 6
+    assert memory <= 1.3
+    assert len(list((tmp_path / "cache" / "mogd" / "decoded").iterdir())) == 1
+    seconds, memory = measure("cifar10")
+    assert seconds < 1
+    assert memory <= 1.3
+    data = load_images("cifar10")
+    assert data.X_train.shape == (50_000, 3, 32, 32)
+    assert data.y_train[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
+    assert data.y_test[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]
+    means = [data.X_train[:, channel].mean() / 255 for channel in range(3)]
+    assert means == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
+    assert data.classes[data.y_test[:3]].tolist() == ["cat", "ship", "ship"]
+
+
+# ---------------------------------------------------------------- the same forms, small
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_idx_files_gzipped_or_not(zipped, tmp_path):
+    parts = images_of(FASHION)
+    assert equal(read_images(write_fashion(tmp_path / "f", parts, zipped), FASHION), parts)
+
+
+@pytest.mark.parametrize("wanted", [CIFAR10, CIFAR100], ids=["10", "100"])
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_official_archive(wanted, protocol, tmp_path):
+    parts = images_of(wanted)
+    path = write_tar(tmp_path / wanted.needs, cifar_files(wanted, parts, protocol))
+    data = read_images(path, wanted)
+    assert equal(data, parts)
+    data.X_train[0] = 0  # the arrays belong to the caller
+    assert equal(read_images(path, wanted), parts)
+
+
+@pytest.mark.parametrize("wanted", [CIFAR10, CIFAR100], ids=["10", "100"])
+def test_unpacked_archive(wanted, tmp_path):
+    parts = images_of(wanted)
+    for name, content in cifar_files(wanted, parts).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    folder = tmp_path / ("cifar-10-batches-py" if wanted is CIFAR10 else "cifar-100-python")
+    assert equal(read_images(folder, wanted), parts)
+
+
+def test_package_of_pngs(tmp_path):
+    parts = images_of(CIFAR10)
+    assert equal(read_images(write_tar(tmp_path / "p.tgz", package_files(parts)), CIFAR10), parts)
+
+
+def test_candidates_join_the_images():
+    parts = images_of(CIFAR10)
+    data = ImageData("cifar10", **parts, classes=np.array([f"c{i}" for i in range(10)]))
+    matrix = corrupt.binomial(data.y_train, 10, 0.3, np.random.default_rng(0))
+    partial = data.with_candidates(matrix)
+    assert partial.describe()["true_in_candidates"] == 1
+    split = protocol(partial, n_clean=10, seed=0, test=(data.X_test, data.y_test))
+    assert split.train.X.shape == (90, 3, 32, 32)
+    assert split.test_y.tolist() == [f"c{i}" for i in data.y_test]
+    with pytest.raises(ValueError, match="has 100 rows but y has 99"):
+        data.with_candidates(matrix[1:])
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def test_the_copy_is_used_and_made_anew_when_damaged(tmp_path, monkeypatch):
+    parts = images_of(CIFAR10)
+    path = write_tar(tmp_path / "p.tgz", package_files(parts))
+    read_images(path, CIFAR10)
+    (kept,) = (tmp_path / "cache" / "mogd" / "decoded").iterdir()
+    whole = kept.read_bytes()
+    monkeypatch.setattr("mogd.datasets.images._read_cifar", lambda *_: pytest.fail("decoded again"))
+    assert equal(read_images(path, CIFAR10), parts)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for broken in (whole[:5000], whole[:-1], b"", whole.replace(parts["X_test"][3].tobytes(), bytes(3072))):
+        assert broken != whole
+        kept.write_bytes(broken)
+        assert equal(read_images(path, CIFAR10), parts)
+        assert kept.read_bytes() == whole
+
+
+def test_a_changed_original_is_decoded_again(tmp_path):
+    path = tmp_path / "p.tgz"
+    for seed in (0, 1):
+        parts = images_of(CIFAR10, seed)
+        write_tar(path, package_files(parts))
+        os.utime(path, ns=(time.time_ns(), time.time_ns() + seed))
+        assert equal(read_images(path, CIFAR10), parts)
+
+
+def test_without_a_writable_cache_it_still_loads(tmp_path, monkeypatch):
+    (tmp_path / "blocked").write_text("a file where the folder would be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "blocked"))
+    parts = images_of(CIFAR10)
+    assert equal(read_images(write_tar(tmp_path / "p.tgz", package_files(parts)), CIFAR10), parts)
+
+
+# ---------------------------------------------------------------- files that must be refused
+
+
+def refused(path, wanted, message, tmp_path):
+    before = snapshot(tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_images(path, wanted)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert snapshot(tmp_path) == before  # nothing written, not even a copy
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.99])
+def test_cut_fashion_mnist(share, tmp_path):
+    folder = write_fashion(tmp_path / "f", images_of(FASHION))
+    file = folder / "train-images-idx3-ubyte.gz"
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+    refused(folder, FASHION, "train-images-idx3-ubyte.gz is no(t| readable)", tmp_path)
+
+
+@pytest.mark.parametrize(("change", "message"), [(lambda c: c[:-1], "cut short"), (lambda c: c + b"x", "too long")])
+def test_plain_idx_of_the_wrong_length(change, message, tmp_path):
+    folder = write_fashion(tmp_path / "f", images_of(FASHION), zipped=False)
+    file = folder / "t10k-images-idx3-ubyte"
+    file.write_bytes(change(file.read_bytes()))
+    refused(folder, FASHION, f"t10k-images-idx3-ubyte is {message}", tmp_path)
+
+
+def test_idx_files_in_each_others_place(tmp_path):
+    folder = write_fashion(tmp_path / "f", images_of(FASHION))
+    one, two = (folder / f"{part}-labels-idx1-ubyte.gz" for part in ("train", "t10k"))
+    content = one.read_bytes(), two.read_bytes()
+    one.write_bytes(content[1])
+    two.write_bytes(content[0])
+    refused(folder, FASHION, r"train-labels-idx1-ubyte.gz is not of Fashion-MNIST: .* shape \(40,\)", tmp_path)
+
+
+def test_labels_that_are_not_the_data_sets(tmp_path):
+    parts = images_of(FASHION)
+    parts["y_train"][:] = 3
+    refused(write_fashion(tmp_path / "f", parts), FASHION, "10 classes 4 times each; got 40 labels, 0 to 40", tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.995])
+@pytest.mark.parametrize("form", ["official", "package"])
+def test_cut_cifar10(share, form, tmp_path):
+    parts = images_of(CIFAR10)
+    path = write_tar(tmp_path / "c.tgz", package_files(parts) if form == "package" else cifar_files(CIFAR10, parts))
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    refused(path, CIFAR10, r"c\.tgz", tmp_path)
+
+
+def test_cifar100_renamed_to_cifar10(tmp_path):
+    path = write_tar(tmp_path / "cifar-10-python.tar.gz", cifar_files(CIFAR100, images_of(CIFAR100)))
+    refused(path, CIFAR10, "must hold uint8 data of shape", tmp_path)
+
+
+def test_a_missing_batch_is_named(tmp_path):
+    files = cifar_files(CIFAR10, images_of(CIFAR10))
+    del files["cifar-10-batches-py/data_batch_3"]
+    refused(write_tar(tmp_path / "c.tgz", files), CIFAR10, "lacks the batch train 3", tmp_path)
+
+
+def test_missing_labels_are_refused(tmp_path):
+    files = package_files(images_of(CIFAR10))
+    del files["package/test_lables.json"]
+    refused(write_tar(tmp_path / "c.tgz", files), CIFAR10, "test labels must name 10 classes", tmp_path)
+
+
+def test_a_picture_of_the_wrong_shape(tmp_path):
+    parts = images_of(CIFAR10)
+    files = package_files(parts) | {"package/test_batch.png": png(parts["X_test"][:-1])}
+    refused(write_tar(tmp_path / "c.tgz", files), CIFAR10, r"test_batch.png must be RGB of size \(1024, 20\)", tmp_path)
+
+
+class Run:
+    """A pickle of this runs a command when read by anything but a restricted reader."""
+
+    def __init__(self, call, *args):
+        self.call, self.args = call, args
+
+    def __reduce__(self):
+        return self.call, self.args
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_pickle_that_would_run_code_is_refused_and_not_run(protocol, inside, tmp_path):
+    ran = tmp_path / "ran"
+    for evil in (Run(os.system, f"touch {ran}"), Run(eval, f"open({str(ran)!r}, 'w')"), Run(open, str(ran), "w")):
+        content = {b"data": evil, b"labels": []} if inside else evil
+        files = cifar_files(CIFAR10, images_of(CIFAR10))
+        files["cifar-10-batches-py/data_batch_1"] = pickle.dumps(content, protocol=protocol)
+        path = write_tar(tmp_path / "cifar-10-python.tar.gz", files)
+        refused(path, CIFAR10, "data_batch_1 asks for .*refused, and nothing of it was run", tmp_path)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\ndtype\n(I0\ntS'b'\ntR.",  # an array of another kind
+        b"cnumpy\ndtype\n(S'O8'\nI0\nI1\ntR.",  # an array of objects
+        b"c_codecs\nencode\n(S'x'\nS'rot13'\ntR.",
+        b"cnumpy\nload\n(S'x'\ntR.",
+        b"cbuiltins\ngetattr\n(cnumpy\nndarray\nS'tofile'\ntR.",
+        b"Poutside\n.",
+    ],
+)
+def test_nothing_but_plain_arrays_is_admitted(content):
+    with pytest.raises(ValueError, match=r"batch asks for .*refused"):
+        load_plain(io.BytesIO(content), "batch")
+
+
+@pytest.mark.parametrize("protocol", range(5))
+def test_plain_content_is_read_back(protocol):
+    content = {
+        "a": [1, 2.5, None, True],
+        b"b": (np.arange(6, dtype="u1").reshape(2, 3), np.arange(300.0)),
+        "c": {"d": "e"},
+    }
+    read = load_plain(io.BytesIO(pickle.dumps(content, protocol=protocol)), "batch")
+    assert read["a"] == content["a"]
+    assert read["c"] == content["c"]
+    assert all(np.array_equal(x, y) for x, y in zip(read[b"b"], content[b"b"], strict=True))
+
+
+def test_names_of_the_other_kind_are_pointed_the_way(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"use load\('lost'\)"):
+        load_images("lost")
+    with pytest.raises(ValueError, match=r"use load_images\('fashion-mnist'\)"):
+        load("fashion-mnist")
+    monkeypatch.setenv("MOGD_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"get cifar-100-python.tar.gz from https://www.cs.toronto.edu"):
+        load_images("cifar100")
