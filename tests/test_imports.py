@@ -1,0 +1,152 @@
+"""Who may import whom, read from the source; and what stays unloaded until it is used, seen in a fresh interpreter."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mogd
+from mogd.algorithms import ALGORITHMS
+
+ROOT = Path(mogd.__file__).parent
+WITHOUT_TORCH = ("datasets", "classical", "report")
+PAPERS = {algorithm.path.split(":")[0] for algorithm in ALGORITHMS.values()}
+
+# the part of the package -> the parts it may import beside itself; a part not named here may import neither the shell,
+# nor the report, nor the experiments
+BELOW = {"candidates", "metrics"}
+MAY_IMPORT = {
+    "candidates": set(),
+    "metrics": set(),
+    "progress": set(),
+    "nets": set(),
+    "augment": set(),
+    "datasets": BELOW,
+    "methods": BELOW,
+    "estimator": BELOW,
+    "classical": BELOW | {"estimator"},
+    "training": {"methods"},
+    "classifier": BELOW | {"estimator", "methods", "nets", "augment", "training", "progress", "algorithms"},
+    "algorithms": {"estimator", "methods", "classical", "classifier"},
+}
+TOP = ("cli", "__main__", "report", "experiments", "labeling")
+
+
+def name_of(file: Path) -> str:
+    """`mogd.methods.rc` for `mogd/methods/rc.py`; a package has the name of its folder."""
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {name_of(file): file for file in sorted(ROOT.rglob("*.py"))}
+TREES = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in SOURCES.items()}
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every module imported anywhere in the source, below functions too, as `package.module`; not for types alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from imports(node)
+
+
+def own_parts(module: str) -> set[str]:
+    """The parts of the package that a module imports, itself apart."""
+    found = {name.split(".")[1] for name in imports(TREES[module]) if name.startswith("mogd.")}
+    return found - {module.split(".")[1]}
+
+
+def test_the_source_was_found() -> None:
+    assert {"mogd.candidates", "mogd.methods.mogd", "mogd.cli"} <= set(SOURCES)
+    assert "mogd.methods.common" in set(imports(TREES["mogd.methods.pce"]))
+
+
+@pytest.mark.parametrize("module", [name for name in SOURCES if name != "mogd"])
+def test_who_may_import_whom(module: str) -> None:
+    part = module.split(".")[1]
+    if part in MAY_IMPORT:
+        assert own_parts(module) <= MAY_IMPORT[part]
+    elif part not in TOP:
+        assert not own_parts(module) & set(TOP)
+
+
+@pytest.mark.parametrize("module", sorted(PAPERS))
+def test_no_paper_imports_another(module: str) -> None:
+    assert not set(imports(TREES[module])) & (PAPERS - {module})
+
+
+@pytest.mark.parametrize("module", [name for name in SOURCES if name.split(".")[1:2] == ["training"]])
+def test_the_loop_knows_no_method(module: str) -> None:
+    assert {name for name in imports(TREES[module]) if name.startswith("mogd.methods.")} <= {
+        f"mogd.methods.base{suffix}" for suffix in ("", ".Batch", ".Method", ".TrainingData")
+    }
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_only_public_scikit_learn(module: str) -> None:
+    private = [
+        n for n in imports(TREES[module]) if n.startswith("sklearn.") and any(p[:1] == "_" for p in n.split("."))
+    ]
+    assert not private
+
+
+@pytest.mark.parametrize(
+    "module", [name for name in SOURCES if name.split(".")[1:2] and name.split(".")[1] in WITHOUT_TORCH]
+)
+def test_torch_is_named_nowhere_in_its_source(module: str) -> None:
+    assert not [name for name in imports(TREES[module]) if name.split(".")[0] == "torch"]
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after running the code."""
+    program = f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(result.stderr.split())
+
+
+def test_packages_without_torch_load_none() -> None:
+    names = [name for name in SOURCES if name.split(".")[1:2] and name.split(".")[1] in WITHOUT_TORCH]
+    loaded = loaded_after("import " + ", ".join(names))
+    assert set(names) <= loaded
+    assert "torch" not in loaded
+
+
+def test_import_mogd_loads_neither_torch_nor_scikit_learn() -> None:
+    assert not loaded_after("import mogd; mogd.__version__; dir(mogd)") & {"torch", "sklearn", "numpy"}
+
+
+def test_help_loads_neither_torch_nor_scikit_learn() -> None:
+    shell = "from typer.testing import CliRunner; from mogd.cli import app; "
+    shell += "assert CliRunner().invoke(app, ['--help']).exit_code == 0"
+    assert not loaded_after(shell) & {"torch", "sklearn", "scipy", "pandas", "polars"}
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert set(mogd.__all__) <= set(dir(mogd))
+    for name in mogd.__all__:
+        assert getattr(mogd, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = mogd.nothing
+
+
+def test_help_takes_less_than_half_a_second() -> None:
+    """The processor's time of the child, the best of five: another process beside it does not count."""
+    taken = []
+    for _ in range(5):
+        before = os.times()
+        subprocess.run([sys.executable, "-m", "mogd", "--help"], capture_output=True, check=True)
+        after = os.times()
+        taken.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(taken) < 0.5, taken
