@@ -12,7 +12,7 @@ from mogd.methods.cc import CC
 from mogd.methods.common import fresh_logits
 from mogd.methods.d2cnn import D2CNN
 from mogd.methods.exp import EXP
-from mogd.methods.ga import GA
+from mogd.methods.ga import GA, valid_prior
 from mogd.methods.lws import LWS
 from mogd.methods.mse import MSE
 from mogd.methods.proden import PRODEN
@@ -204,8 +204,10 @@ def ga_by_pairs(z, sets, weight, prior):
 
 
 def ga_prior(sets, weight):
-    share = [sum(w for s, w in zip(sets, weight, strict=True) if not s[k]) for k in range(K)]
-    return [v / sum(share) for v in share]
+    """`π̄_k = (1 − π_k) / (K − 1)` from the shares of the pairs, with no π_k below zero."""
+    pairs = [sum(w for s, w in zip(sets, weight, strict=True) if not s[k]) for k in range(K)]
+    implied = [max(0, 1 - (K - 1) * v / sum(pairs)) for v in pairs]
+    return [(1 - v / sum(implied)) / (K - 1) for v in implied]
 
 
 @pytest.mark.parametrize("rows", [range(N), [0, 1, 1], [0, 4, 7, 9]])
@@ -215,7 +217,7 @@ def test_ga_risks_match_explicit_pairs(rows):
     method = GA()
     method.start(net, data, torch.Generator())
     prior = ga_prior(data.candidates.tolist(), data.weight.tolist())
-    assert max(prior) > 1.5 * min(prior)  # the case in which a vector in the place of π̄_j shows
+    assert max(prior) > 1.1 * min(prior)  # the case in which a vector in the place of π̄_j shows
     np.testing.assert_allclose(method.prior_, prior, rtol=1e-12)
     batch = make_batch(method, data, index)
     risk, count = method.risks(net(batch.x), batch)
@@ -242,11 +244,19 @@ def test_ga_descends_on_positive_risks_and_ascends_on_negative_ones(flat):
     losses = []
     method.train_batch(net, batch, losses.append)
     assert bool(negative) != flat
-    assert losses[0].item() == pytest.approx(-sum(negative) if negative else float(risk.sum()), rel=1e-12)
+    assert losses[0].item() == pytest.approx(-sum(negative) if negative else risk.sum().item(), rel=1e-12)
     (gradient,) = torch.autograd.grad(losses[0], net.bias)
     goal = (risk * count / count.mean()).clamp(max=0).sum() if negative else risk.sum()
     (of_goal,) = torch.autograd.grad(goal, net.bias)
     torch.testing.assert_close(gradient, -of_goal if negative else of_goal)
+
+
+def test_ga_keeps_shares_that_a_class_prior_explains_and_moves_the_others():
+    kept = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)  # class priors
+    torch.testing.assert_close(valid_prior((1 - kept) / 3), (1 - kept) / 3)
+    never = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)  # 0.4 > 1/3: the implied priors are −0.2, 0.1, …
+    expected = (1 - torch.tensor([0, 0.1, 0.4, 0.7], dtype=torch.float64) / 1.2) / 3
+    torch.testing.assert_close(valid_prior(never), expected)
 
 
 def test_ga_with_no_ruled_out_label_takes_no_step():

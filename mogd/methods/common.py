@@ -37,8 +37,10 @@ def complementary(candidates: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tenso
 @torch.no_grad()
 def fresh_logits(model: nn.Module, x: Tensor) -> Tensor:
     """A second pass in the model's mode that moves no running statistic: the batch has moved them once already."""
+    if not any(m.training and getattr(m, "track_running_stats", False) for m in model.modules()):
+        return model(x)
     with still(model) as buffers:
-        return functional_call(model, buffers, (x,)) if buffers else model(x)
+        return functional_call(model, buffers, (x,))
 
 
 @contextmanager
@@ -65,11 +67,11 @@ def last_linear(model: nn.Module) -> nn.Linear:
     return layers[-1]
 
 
-def with_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits, and the features that entered the last linear layer, from one forward pass."""
+def with_features(model: nn.Module, x: Tensor, buffers: Buffers | None = None) -> tuple[Tensor, Tensor]:
+    """Logits, and the features that entered the last linear layer, from one forward pass (on `buffers` where given)."""
     seen: list[Tensor] = []
     handle = last_linear(model).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:
-        return model(x), seen[-1]
+        return functional_call(model, buffers, (x,)) if buffers else model(x), seen[-1]
     finally:
         handle.remove()

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
-from mogd.methods.common import log_candidate_mass, posterior
 
 
 class D2CNN(Method):
@@ -39,17 +38,11 @@ class D2CNN(Method):
         self.outputs_ = torch.zeros_like(data.candidates, dtype=data.weight.dtype)
         self.epoch_ = 0
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        fidelity = -log_candidate_mass(logits, batch.candidates)
-        entropy = candidate_entropy(logits, batch.candidates)
-        drift = (torch.softmax(logits, dim=1) - batch.confidence).square().sum(dim=1)
-        return fidelity + self.discrimination * entropy + self.ensembling * self._ramp() * drift
-
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         logits = model(batch.x)
-        step(batch.mean(self.loss(logits, batch)))
-        outputs = self.momentum * self.outputs_[batch.index]
-        outputs = outputs + (1 - self.momentum) * torch.softmax(logits.detach(), dim=1)
+        p = torch.softmax(logits, dim=1)
+        step(batch.mean(self._loss(logits, p, batch)))
+        outputs = torch.lerp(p.detach(), self.outputs_[batch.index], self.momentum)
         self.outputs_[batch.index] = outputs
         inside = outputs * batch.candidates  # the start-up factor 1/(1 − momentum^t) cancels here
         total = inside.sum(dim=1, keepdim=True)
@@ -58,11 +51,13 @@ class D2CNN(Method):
     def epoch_end(self, model: nn.Module, epoch: int) -> None:
         self.epoch_ = epoch + 1
 
+    def _loss(self, logits: Tensor, p: Tensor, batch: Batch) -> Tensor:
+        masked = logits.masked_fill(~batch.candidates, -torch.inf)
+        normaliser = masked.logsumexp(dim=1)
+        fidelity = logits.logsumexp(dim=1) - normaliser  # −log Σ_S p
+        entropy = normaliser - (torch.softmax(masked, dim=1) * logits).sum(dim=1)  # of S⊙p / Σ_S p: no log of a zero
+        drift = (p - batch.confidence).square().sum(dim=1)
+        return fidelity + self.discrimination * entropy + self.ensembling * self._ramp() * drift
+
     def _ramp(self) -> float:
         return math.exp(-5 * (1 - min(1.0, self.epoch_ / max(1, self.ramp))) ** 2)
-
-
-def candidate_entropy(logits: Tensor, candidates: Tensor) -> Tensor:
-    """`H(p̃)` with `p̃ = S⊙p / Σ_S p`, as `logsumexp_S z − Σ p̃ z`: no logarithm of a zero."""
-    inside = posterior(logits, candidates)
-    return logits.masked_fill(~candidates, -torch.inf).logsumexp(dim=1) - (inside * logits).sum(dim=1)

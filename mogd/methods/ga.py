@@ -14,7 +14,7 @@ class GA(Method):
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         pairs = data.weight @ (~data.candidates).to(data.weight.dtype)
-        self.prior_ = pairs / pairs.sum().clamp(min=1e-12)  # π̄_k, over the whole training set
+        self.prior_ = valid_prior(pairs / pairs.sum().clamp(min=1e-12))  # π̄_k, over the whole training set
 
     def risks(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The risk of each class on the batch, and how much weight of complementary labels each class has there."""
@@ -31,3 +31,14 @@ class GA(Method):
         # the gradient of the negated sum is the negated gradient: ascent by the same optimizer
         step(-negative if negative < 0 else risk.sum())
         return batch.confidence
+
+
+def valid_prior(share: Tensor) -> Tensor:
+    """The shares of the complementary labels, moved to where no class is rarer than never.
+
+    In the paper's model `π̄_k = (1 − π_k) / (K − 1)`. Candidate sets leave true complementary labels out, so that a rare
+    class can have a larger share than that: its implied π_k is negative, and ascent would make it the only prediction.
+    """
+    others = max(1, len(share) - 1)
+    implied = (1 - others * share).clamp(min=0)
+    return (1 - implied / implied.sum().clamp(min=1e-12)) / others

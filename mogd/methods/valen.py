@@ -142,7 +142,7 @@ def decoder(n_classes: int, size: int, width: int) -> nn.Sequential:
 
 def concentration(encoded: Tensor, candidates: Tensor) -> Tensor:
     """`π = S⊙p / Σ_S p + 0.01`, with the denominator held fixed; 0.01 keeps the gradient of a sample finite."""
-    share = log_softmax(encoded, dim=1) - log_candidate_mass(encoded, candidates).detach()[:, None]
+    share = log_softmax(encoded, dim=1) - log_candidate_mass(encoded.detach(), candidates)[:, None]
     return share.masked_fill(~candidates, -torch.inf).exp() + 0.01
 
 
