@@ -19,10 +19,15 @@ MODEL = "model.json"
 Arrays = dict[str, np.ndarray]
 
 
-def write_folder(path: Path, described: dict[str, Any], files: dict[str, Arrays]) -> None:
-    """Write plain values and arrays as one folder; it takes the place of a saved model only when complete."""
+def check_place(path: Path) -> None:
+    """Refuse a place that holds something else than a saved model."""
     if path.exists() and not (path / MODEL).is_file() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists and is no saved model: choose another name, or remove it first")
+
+
+def write_folder(path: Path, described: dict[str, Any], files: dict[str, Arrays]) -> None:
+    """Write plain values and arrays as one folder; it takes the place of a saved model only when complete."""
+    check_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     part.mkdir()

@@ -22,6 +22,7 @@ from mogd.datasets.folders import ImageEncoder
 from mogd.estimator import SCALERS, PartialLabelEstimator
 from mogd.modelfolder import (
     Arrays,
+    check_place,
     first_line,
     from_plain,
     pack_names,
@@ -59,12 +60,8 @@ def save(
     if not isinstance(model, PartialLabelEstimator):
         raise ValueError(f"save takes a model of this library, alone; got {type(model).__name__}")
     check_is_fitted(model, "classes_")
-    if getattr(model, "holds_rows", False) and not allow_rows:
-        raise ValueError(
-            f"{type(model).__name__} predicts from its training rows, so a saved model would hold them: pass "
-            "allow_rows=True (in the shell --keep-rows) if that is meant, or use another method"
-        )
     path = Path(path)
+    check_saving(model, path, allow_rows=allow_rows)
     described, arrays = _describe(model)
     described["id_name"] = getattr(data, "id_name", None)
     encoder = getattr(data, "encoder", None)
@@ -74,6 +71,16 @@ def save(
         files[RESOLVED] = _resolved_arrays(model, data)
     write_folder(path, described, files)
     return path
+
+
+def check_saving(model: PartialLabelEstimator, path: Path, *, allow_rows: bool) -> None:
+    """Refuse what `save` would refuse, before the time is spent to fit the model."""
+    check_place(path)
+    if model.holds_rows and not allow_rows:
+        raise ValueError(
+            f"{type(model).__name__} predicts from its training rows, so a saved model would hold them: pass "
+            "allow_rows=True (in the shell --keep-rows) if that is meant, or use another method"
+        )
 
 
 def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = None) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from mogd.cli import main
@@ -104,6 +105,38 @@ def test_new_rows_are_labelled(fitted: Path, monkeypatch: pytest.MonkeyPatch) ->
     other = pl.read_parquet(fitted / "labels.parquet")
     assert other["label"].to_list() == table["label"].to_list()
     assert np.allclose(other.select(pl.sum_horizontal(pl.col("^p\\(.*\\)$"))).to_numpy(), 1)
+
+
+def test_pictures_in_a_folder(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = load_digits(return_X_y=True)
+    (digits / "pictures").mkdir()
+    names = [f"{i}.png" for i in range(200)]
+    for name, row in zip(names, X, strict=False):
+        Image.fromarray((row.reshape(8, 8) * 15).astype(np.uint8)).save(digits / "pictures" / name)
+    sets = [[int(label), int((label + 1 + i % 3) % 10)] for i, label in enumerate(y[:200])]
+    frame = pl.DataFrame(
+        {"picture": names, "labels": sets, "sure": [int(t) if i < 40 else None for i, t in enumerate(y[:200])]}
+    )
+    frame.write_parquet(digits / "pictures.parquet")
+    where = ["--images", "pictures"]
+    options = [
+        "--image-column",
+        "picture",
+        "--clean",
+        "sure",
+        "--size",
+        "6x6",
+        "--param",
+        "batch_size=20",
+        "--epochs",
+        "40",
+        "-q",
+        "--out",
+        "seen",
+    ]
+    assert call(monkeypatch, digits, "fit", "pictures.parquet", *where, *options) == 0
+    assert call(monkeypatch, digits, "predict", "seen", "pictures.parquet", *where, "--out", "seen.csv") == 0
+    assert (pl.read_csv(digits / "seen.csv")["label"].to_numpy() == y[:200]).mean() > 0.85
 
 
 def test_prediction_needs_the_same_columns(

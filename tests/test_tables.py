@@ -222,7 +222,7 @@ def test_pictures(tmp_path: Path) -> None:
         ("t.csv", b"x,labels\n1,[1\n2,[2]\n", "no column 'lables'"),
         ("t.csv", b'x,labels\n1,"[1,]"\n2,[2]\n', "holds no JSON list in row 0"),
         ("t.csv", b"labels\na\nb\n", "has no feature column"),
-        ("t.csv", b"id,x,labels\n1,2,a\n1,3,b\n", "holds 1 names more than once, such as 1"),
+        ("t.csv", b"id,x,labels\n1,2,a\n1,3,b\n", "repeats 1 of its names, such as 1"),
         ("t.csv", b"id,x,labels\n1,2,a\n,3,b\n", "'id' is empty in row 1"),
     ],
 )
@@ -239,6 +239,13 @@ def test_free_text_is_no_category(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'note' has 60 different values in 60 rows.*add it to ignore"):
         read_table(path)
     assert read_table(path, ignore=["note"]).feature_names == ["x"]
+
+
+def test_a_forgotten_column_of_labels_is_no_feature(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", x=[1, 2, 3], labels=["a|b", "b", "a"], answer=["a", "b", "a"])
+    with pytest.raises(ValueError, match="column 'answer' holds nothing but labels"):
+        read_table(path)
+    assert read_table(path, truth="answer").y.tolist() == [0, 1, 0]
 
 
 def test_without_polars_the_way_to_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,10 @@ def fit(
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
     from mogd.datasets.tables import read_table
-    from mogd.saving import save
+    from mogd.saving import check_saving, save
 
     model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
+    check_saving(model, out, allow_rows=keep_rows)
     with _notes():
         data = read_table(
             table,
@@ -100,10 +101,11 @@ def predict(
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add a column for each class.")] = False,
 ) -> None:
     """Label the rows of a table by a saved model."""
-    from mogd.datasets.frames import read_frame, write_frame
+    from mogd.datasets.frames import check_ending, read_frame, write_frame
     from mogd.datasets.tables import row_ids
     from mogd.saving import id_name, load, load_encoder
 
+    check_ending(out)
     fitted, encoder, name = load(model), load_encoder(model, images), id_name(model)
     frame = read_frame(table)
     with _notes():
@@ -192,7 +194,11 @@ def _notes() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for warning in caught:
-        typer.secho(f"note: {warning.message}", err=True, fg=typer.colors.YELLOW)
+        _note(str(warning.message))
+
+
+def _note(text: str) -> None:
+    typer.secho(f"note: {text}", err=True, fg=typer.colors.YELLOW)
 
 
 def _check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> None:
@@ -207,14 +213,19 @@ def _check_learnable(data: TableDataset, method: str) -> None:
     import numpy as np
 
     for X in (data.X, data.clean_X):
-        if X is not None and X.dtype.kind == "f" and np.isnan(X).any():
+        if X is not None and np.isnan(X).any():
             raise ValueError(
                 "missing cells cannot be learned from: fill them with --impute median, or --ignore the columns"
             )
     if len(data.classes) < 2:
         raise ValueError(f"there is only one label, {data.classes.tolist()[0]!r}, so there is nothing to tell apart")
     needs_clean = method == "mogd-paper" or ALGORITHMS[method].needs_clean_set
-    if needs_clean and _none_if_empty(data.clean_y) is None and not (data.candidates.sizes == 1).any():
+    if not needs_clean or _none_if_empty(data.clean_y) is not None:
+        return
+    n_single = int((data.candidates.sizes == 1).sum())
+    if n_single:
+        _note(f"no clean rows were named, so the {n_single} rows with one candidate are taken to be sure")
+    else:
         others = ", ".join(a.name for a in ALGORITHMS.values() if not a.needs_clean_set and a.name != "supervised")
         raise ValueError(
             f"{method} needs rows whose label is known for sure: name them by --clean COL or --clean FILE, or choose a "

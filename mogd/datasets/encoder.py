@@ -85,8 +85,9 @@ class TableEncoder:
         """Features of shape `(n, len(feature_names_))`; a cell that is missing and not filled is NaN."""
         absent = [name for name in (*self.numeric_, *self.categories_) if name not in frame.columns]
         if absent:
+            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
             raise ValueError(
-                f"the table lacks column {', '.join(map(repr, absent))}, which the model was fitted on; "
+                f"the table lacks column {', '.join(map(repr, absent[:5]))}{more}, which the model was fitted on; "
                 f"it has {', '.join(frame.columns)}"
             )
         numbers = _numbers(frame, list(self.numeric_))

@@ -32,7 +32,7 @@ def read_frame(path: Path_, *, missing: Sequence[str] = MISSING) -> pl.DataFrame
     """A table as a polars frame; the separator of a text file is the one its header uses."""
     path = Path(path)
     ending = path.suffix.lower()
-    _check_ending(path)
+    check_ending(path)
     pl = polars()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -57,7 +57,7 @@ def write_frame(path: Path_, columns: Mapping[str, Any]) -> Path:
     """Write named columns as CSV, TSV, Parquet or Feather; the file takes its place only when complete."""
     path = Path(path)
     ending = path.suffix.lower()
-    _check_ending(path)
+    check_ending(path)
     pl = polars()
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into: make it first")
@@ -78,7 +78,8 @@ def need(frame: pl.DataFrame, name: str, what: str) -> None:
         raise ValueError(f"there is no column {name!r} for {what}; the table has {', '.join(frame.columns)}")
 
 
-def _check_ending(path: Path) -> None:
+def check_ending(path: Path) -> None:
+    """Refuse a name whose ending says no kind of table."""
     if path.suffix.lower() not in TEXT + PARQUET + FEATHER:
         endings = ", ".join(TEXT + PARQUET + FEATHER)
         raise ValueError(f"a table's name must end in one of {endings}; got {path.name!r}")

@@ -97,6 +97,7 @@ def read_table(
         empty_cells += Counter(encoder.missing_)
     _tell_missing(empty_cells, impute, path)
     classes = sorted({label for row in (*sets, *clean_sets, *true_sets) for label in row})
+    _check_leak(encoder, classes)
     known = _indices(true_sets, classes)
     return TableDataset(
         name=Path(path).stem,
@@ -125,7 +126,7 @@ def row_ids(frame: pl.DataFrame, id: str | None) -> np.ndarray:
     repeated = column.filter(column.is_duplicated()).unique(maintain_order=True).to_list()
     if repeated:
         raise ValueError(
-            f"id column {id!r} holds {len(repeated)} names more than once, such as {repeated[0]!r}: make them unique, "
+            f"id column {id!r} repeats {len(repeated)} of its names, such as {repeated[0]!r}: make them unique, "
             "or name another id column"
         )
     return column.to_numpy() if column.dtype.is_integer() else np.array([str(name) for name in column.to_list()])
@@ -231,7 +232,7 @@ def _kept_rows(sets: Sets, taken: np.ndarray, ids: np.ndarray, empty: str, path:
     if bare.any() and empty == "error":
         raise ValueError(
             f"{name_rows(ids[bare])} of {path} {'has' if bare.sum() == 1 else 'have'} no candidate label: "
-            "pass empty='drop' to leave them out, or empty='all' to give them every label"
+            "pass empty='drop' (--empty drop) to leave it out, or empty='all' (--empty all) to give it every label"
         )
     kept = np.flatnonzero(~taken & ~bare if empty == "drop" else ~taken)
     if not len(kept):
@@ -242,8 +243,19 @@ def _kept_rows(sets: Sets, taken: np.ndarray, ids: np.ndarray, empty: str, path:
 def _tell_missing(cells: Counter[str], impute: str | None, path: Path_) -> None:
     if cells:
         counts = ", ".join(f"{name}: {count}" for name, count in cells.items())
-        way = f"filled by impute={impute!r}" if impute else "left missing: pass impute='median' to fill them"
+        way = f"filled ({impute})" if impute else "left missing: pass impute='median' (--impute median) to fill them"
         warnings.warn(f"{path} has missing cells ({counts}), {way}", stacklevel=3)
+
+
+def _check_leak(encoder: Encoder, classes: list[Any]) -> None:
+    """Refuse a text column of nothing but labels: as a feature it would give the answer away."""
+    names = {str(label) for label in classes}
+    for column, values in getattr(encoder, "categories_", {}).items():
+        if len(values) > 1 and names.issuperset(values):
+            raise ValueError(
+                f"column {column!r} holds nothing but labels, so it is no feature: name it as annotator, clean or "
+                "truth, or add it to ignore"
+            )
 
 
 def _indices(true_sets: Sets, classes: list[Any]) -> np.ndarray:
