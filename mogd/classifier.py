@@ -51,7 +51,6 @@ class PartialLabelClassifier(PartialLabelEstimator):
     """
 
     takes_images = True
-    holds_rows = False  # whether prediction needs rows of the training data
     module_: nn.Module
     method_: Method
     history_: History
@@ -116,9 +115,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     def _fit(self, rows: Rows) -> None:
         settings = self._settings()
+        if not isinstance(self.method, (str, Method)):
+            raise ValueError(f"method must be a name or a Method object; got {self.method!r}")
         method = self.method_ = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
-        if not isinstance(method, Method):
-            raise ValueError(f"method must be a name or a Method object; got {method!r}")
         if not len(rows.clean_y):
             rows = _single_rows_as_clean(rows, method) if method.needs_clean_set else rows
         elif method.train_on_clean:
@@ -175,6 +174,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
+        for name in ("lr", "momentum", "weight_decay", "lr_step", "lr_gamma"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float, np.number)) or not value >= 0:
+                raise ValueError(f"{name} must be a number of 0 or more; got {value!r}")
         if self.clean_weight is not None and self.clean_weight < 0:
             raise ValueError(f"clean_weight must be 0 or more; got {self.clean_weight!r}")
         return Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})

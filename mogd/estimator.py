@@ -67,6 +67,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     classes: Sequence[Any] | None = None
     unseen: str = "error"
     takes_images = False  # whether X may have more than two dimensions
+    holds_rows: Any = False  # whether prediction needs rows of the training data
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`."""

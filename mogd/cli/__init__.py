@@ -31,11 +31,13 @@ def _options(
 
 
 def main() -> None:
-    """Run the shell; an error is one sentence, with the traceback only under --debug."""
+    """Run the shell; an error is one sentence, with the traceback only under --debug, wherever that stands."""
+    debug = "--debug" in sys.argv
+    sys.argv[:] = [argument for argument in sys.argv if argument != "--debug"]
     try:
         app()
     except Exception as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
         typer.secho(f"mogd: {error}", err=True, fg=typer.colors.RED)
         sys.exit(1)
