@@ -9,9 +9,9 @@ from itertools import pairwise
 from mogd.report.markup import Markup, el
 from mogd.report.svg import Scale, Style, linear, spread, svg, text, ticks
 
-WIDTH = 720.0
+PLOT = 540.0  # width of a plot; labels stand outside of it
 _LABEL = 13.0  # height of a line of labels
-_CHAR = 6.7  # mean width of a letter at 12 px: room for labels is reserved before any browser measures them
+_CHAR = 7.2  # width of a letter at 12 px: nothing can be measured before there is a browser
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def line_chart(
     evenly = measured and _crowded(values)
     x_ticks = values if measured else ticks(values[0], values[-1], 6)
     y_ticks = ticks(min(line.low for line in lines), max(line.high for line in lines), 6)
-    room = 26 + _CHAR * max(len(line.label) for line in lines)
-    left, right, top = 52.0, WIDTH - room, 14.0
+    room = 52 + _CHAR * max(len(line.label) for line in lines)
+    left, right, top = 52.0, 52.0 + PLOT, 14.0
     height = max(300.0, top + 50 + _LABEL * 1.1 * len(lines))
     bottom = height - 46
     place = linear((0, len(values) - 1), (left + 14, right - 14)) if evenly else None
@@ -69,10 +69,10 @@ def line_chart(
     for line, shelf_y in sorted(zip(lines, shelf, strict=True), key=lambda pair: -styles[pair[0].label].index):
         parts.append(_line(line, styles[line.label], at, up, with_markers=len(line.x) <= 12))
         end_x, end_y = at(line.x[-1]), up(line.y[-1])
-        parts.append(el("path", d=f"M{end_x + 6:.1f} {end_y:.1f}L{right + 6:.1f} {shelf_y:.1f}", class_="leader"))
-        parts.append(styles[line.label].marker(right + 12, shelf_y, 3.4))
-        parts.append(text(right + 20, shelf_y + 4, line.label, class_=styles[line.label].emphasis))
-    return svg(identity, title, _describe(lines, x_name, y_name), WIDTH, height, *parts)
+        parts.append(el("path", d=f"M{end_x + 6:.1f} {end_y:.1f}L{right + 22:.1f} {shelf_y:.1f}", class_="leader"))
+        parts.append(styles[line.label].marker(right + 28, shelf_y, 3.4))
+        parts.append(text(right + 37, shelf_y + 4, line.label, class_=styles[line.label].emphasis))
+    return svg(identity, title, _describe(lines, x_name, y_name), right + room, height, *parts)
 
 
 def _line(line: Line, style: Style, at: Scale, up: Scale, with_markers: bool) -> Markup:
@@ -105,7 +105,7 @@ def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]],
     """One strip per method: the share of training rows in each bin of the top candidate's confidence."""
     labels = list(shares)
     row, top, left = 30.0, 22.0, 24 + _CHAR * max(map(len, labels))
-    right = WIDTH - 92
+    right = left + PLOT
     height = top + row * len(labels) + 44
     parts = [text(right + 8, 12, "above 0.95", class_="tick")]
     for index, label in enumerate(labels):
@@ -127,7 +127,7 @@ def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]],
         text((left + right) / 2, height - 6, "confidence of the candidate a row was resolved to", "middle", "axis-name")
     )
     told = "; ".join(f"{label}: {100 * share[-1]:.0f} % above 0.95" for label, share in shares.items())
-    return svg(identity, title, f"Share of training rows by top confidence. {told}.", WIDTH, height, *parts)
+    return svg(identity, title, f"Share of training rows by top confidence. {told}.", right + 84, height, *parts)
 
 
 def critical_difference(
@@ -136,16 +136,17 @@ def critical_difference(
     """Average ranks on a line; a bar joins methods whose ranks differ by less than the critical difference."""
     ordered = sorted(ranks.items(), key=lambda pair: pair[1])
     low, high = 1, max(2, len(ordered))
-    left, right = 170.0, WIDTH - 170.0
+    left = 22 + _CHAR * (6 + max(map(len, ranks)))
+    right = left + 0.75 * PLOT
     at = linear((low, high), (left, right))
     axis, row = 58.0, 19.0
     half = (len(ordered) + 1) // 2
     first = axis + 22 + 8 * len(groups)
     height = first + row * half + 6
-    reach = min(at(low + cd), right)
+    reach, beyond = min(at(low + cd), right), " (beyond the axis)" if at(low + cd) > right else ""
     parts = [
         el("path", d=f"M{left} 18V28M{left} 23H{reach:.1f}M{reach:.1f} 18V28", class_="bracket"),
-        text((left + reach) / 2, 14, f"critical difference {cd:.2f}", "middle", "tick"),
+        text((left + reach) / 2, 14, f"critical difference {cd:.2f}{beyond}", "middle", "tick"),
         el("line", x1=left, x2=right, y1=axis, y2=axis, class_="axis"),
     ]
     every = 1 if high <= 12 else 2
@@ -165,4 +166,4 @@ def critical_difference(
     told = ", ".join(f"{label} {rank:.2f}" for label, rank in ordered)
     joined = f" {len(groups)} bars join methods that do not differ." if groups else " No two methods are joined."
     description = f"Average ranks, 1 is best: {told}. Critical difference {cd:.2f}.{joined}"
-    return svg(identity, title, description, WIDTH, height, *parts)
+    return svg(identity, title, description, left + right, height, *parts)

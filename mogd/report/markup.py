@@ -26,7 +26,7 @@ def join(children: Iterable[Child]) -> Markup:
     return Markup("".join(_render(child) for child in children))
 
 
-def el(name: str, *children: Child, **attributes: object) -> Markup:
+def el(tag: str, /, *children: Child, **attributes: object) -> Markup:
     """One element: `el("td", text, class_="best", data_n=3)`; `None` and `False` leave an attribute out.
 
     A trailing underscore is dropped (`class_`, `for_`) and the others become hyphens (`aria_label`).
@@ -34,9 +34,9 @@ def el(name: str, *children: Child, **attributes: object) -> Markup:
     shown = "".join(
         _attribute(key, value) for key, value in attributes.items() if value is not None and value is not False
     )
-    if name in _VOID:
-        return Markup(f"<{name}{shown}>")
-    return Markup(f"<{name}{shown}>{join(children)}</{name}>")
+    if tag in _VOID:
+        return Markup(f"<{tag}{shown}>")
+    return Markup(f"<{tag}{shown}>{join(children)}</{tag}>")
 
 
 def _attribute(key: str, value: object) -> str:

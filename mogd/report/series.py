@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from mogd.experiments.record import Record
 from mogd.report.charts import Line
-
-SETTING_NAMES = {"q": "q, the rate of false candidates", "n_clean": "M, the number of clean rows"}
-
-
-def place(record: Record) -> str:
-    """The column a record belongs to: its data set and setting, as a person writes them."""
-    setting = ", ".join(f"{name} = {_value(value)}" for name, value in record["setting"].items())
-    return f"{record['dataset']}, {setting}" if setting else str(record["dataset"])
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+from mogd.report.names import column_title
 
 
 def by_place(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Records by data set and setting, in order of appearance."""
     found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        found[place(record)].append(record)
+        found[column_title(record["dataset"], record["setting"])].append(record)
     return dict(found)
 
 
@@ -53,16 +42,6 @@ def histograms(records: Iterable[Record]) -> dict[str, list[float]]:
     return shares
 
 
-def swept(records: Sequence[Record]) -> list[str]:
-    """The settings that take at least two numbers: each makes a chart."""
-    values: dict[str, set[Any]] = defaultdict(set)
-    for record in records:
-        for name, value in record["setting"].items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                values[name].add(value)
-    return [name for name, seen in values.items() if len(seen) > 1]
-
-
 @dataclass(frozen=True)
 class Origin:
     """Runs that share code, versions and machine."""
@@ -83,13 +62,14 @@ def origins(records: Iterable[Record]) -> list[Origin]:
     """What was run where and when, a line for each recipe, commit and machine."""
     groups: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
     for r in records:
-        identity = (r["recipe"], r["scale"], r.get("commit") or "unknown", bool(r.get("dirty")))
-        groups[(*identity, _told(r.get("host")), _told(r.get("versions")))].append(r)
+        code = (r["recipe"], r["scale"], r.get("commit") or "unknown", bool(r.get("dirty")))
+        groups[(*code, _machine(r.get("host") or {}), _versions(r.get("versions") or {}))].append(r)
     found = []
-    for identity, runs in groups.items():
+    for (recipe, scale, commit, dirty, host, versions), runs in groups.items():
         started = sorted(r["started"] for r in runs if r.get("started"))
-        span = (started[0], started[-1]) if started else ("unknown", "unknown")
-        found.append(Origin(*identity, len(runs), sum(_seconds(r) for r in runs), *span))
+        first, last = (started[0], started[-1]) if started else ("unknown", "unknown")
+        seconds = sum(_seconds(r) for r in runs)
+        found.append(Origin(recipe, scale, commit, dirty, host, versions, len(runs), seconds, first, last))
     return found
 
 
@@ -97,8 +77,12 @@ def _seconds(record: Record) -> float:
     return sum((record.get("seconds") or {}).values())
 
 
-def _told(facts: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{name} {value}" for name, value in (facts or {}).items())
+def _machine(host: Mapping[str, Any]) -> str:
+    return f"{host.get('system', 'unknown')}, {host.get('cpus', '?')} cores, {host.get('threads', '?')} thread a run"
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in versions.items())
 
 
 def _by_label(records: Iterable[Record]) -> dict[str, list[Record]]:

@@ -60,7 +60,10 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
 
 
 def svg(identity: str, title: str, description: str, width: float, height: float, *children: Child) -> Markup:
-    """A drawing with a name and a description; the description carries the figures for those who cannot see it."""
+    """A drawing with a name and a description; the description carries the figures for those who cannot see it.
+
+    It shrinks to 85 % of its size and no further: on a phone its box scrolls, and the text stays readable.
+    """
     return el(
         "svg",
         el("title", title, id=f"{identity}-t"),
@@ -69,6 +72,7 @@ def svg(identity: str, title: str, description: str, width: float, height: float
         viewBox=f"0 0 {width:g} {height:g}",
         width=width,
         height=height,
+        style=f"min-width: {0.85 * width:.0f}px",
         role="img",
         aria_labelledby=f"{identity}-t {identity}-d",
     )

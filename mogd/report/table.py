@@ -25,6 +25,7 @@ class Cell:
     mark: str | None = None  # "best", "second"
     paper: str | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     stale: bool = False
     data: dict[str, object] = field(default_factory=dict)  # the same as plain values, for CSV
 
@@ -40,6 +41,7 @@ class Table:
     caption: str = ""
     command: str = ""
     footnotes: Sequence[str] = ()
+    words: bool = False  # cells of words, set to the left and wrapped
 
 
 def to_html(table: Table) -> Markup:
@@ -48,9 +50,16 @@ def to_html(table: Table) -> Markup:
     body = [el("tr", el("th", label, scope="row"), [_html_cell(cell) for cell in cells]) for label, cells in table.rows]
     return el(
         "div",
+        el("p", table.caption or table.title, class_="caption", id=f"{table.identity}-c"),
         el(
             "div",
-            el("table", el("caption", table.caption or table.title), el("thead", head), el("tbody", body)),
+            el(
+                "table",
+                el("thead", head),
+                el("tbody", body),
+                class_="words" if table.words else None,
+                aria_labelledby=f"{table.identity}-c",
+            ),
             class_="scroll",
             role="region",
             aria_label=table.title,
@@ -82,13 +91,13 @@ def _html_cell(cell: Cell | None) -> Markup:
     if cell.paper:
         parts.append(el("span", f"paper {cell.paper}", class_="paper"))
     parts += [el("span", note, class_="flag") for note in cell.notes]
+    parts += [el("span", warning, class_="flag bad") for warning in cell.warnings]
     return el("td", join(parts), class_=cell.mark)
 
 
-def to_markdown(table: Table, level: int = 3) -> str:
-    """GitHub's table; bold is best, underlined is second best."""
-    lines = [f"{'#' * level} {table.title}", ""]
-    lines += ["| " + " | ".join(map(_md, table.columns)) + " |"]
+def to_markdown(table: Table) -> str:
+    """GitHub's table, without a heading; bold is best, underlined is second best."""
+    lines = ["| " + " | ".join(map(_md, table.columns)) + " |"]
     lines += ["|" + "---|" + "---:|" * (len(table.columns) - 1)]
     lines += ["| " + " | ".join([_md(label), *map(_md_cell, cells)]) + " |" for label, cells in table.rows]
     lines += [""]
@@ -107,7 +116,7 @@ def _md_cell(cell: Cell | None) -> str:
         return "–"
     text = _md(cell.text)
     text = {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(cell.mark or "", text)
-    more = ([f"paper {_md(cell.paper)}"] if cell.paper else []) + list(map(_md, cell.notes))
+    more = ([f"paper {_md(cell.paper)}"] if cell.paper else []) + list(map(_md, (*cell.notes, *cell.warnings)))
     return text + (STALE if cell.stale else "") + (" (" + ", ".join(more) + ")" if more else "")
 
 
@@ -163,7 +172,7 @@ def _tex_cell(cell: Cell | None) -> str:
         return "--"
     text = _tex(cell.text)
     text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(cell.mark or "", text)
-    more = ([f"paper {cell.paper}"] if cell.paper else []) + list(cell.notes)
+    more = ([f"paper {cell.paper}"] if cell.paper else []) + [*cell.notes, *cell.warnings]
     return text + (_tex(STALE) if cell.stale else "") + (_tex(f" ({', '.join(more)})") if more else "")
 
 

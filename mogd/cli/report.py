@@ -1,0 +1,57 @@
+"""`mogd report`: from records to a page, to tables, and to the figures on the methods' pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mogd.cli import app
+
+ENDINGS = {".html": "html", ".md": "md", ".tex": "latex", ".csv": "csv"}
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="Files of records: results/*.jsonl.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
+    form: Annotated[str, typer.Option("--format", help="html, md, latex or csv; else as --out ends.")] = "",
+    notes: Annotated[Path | None, typer.Option(help="Commentary: Markdown under `## recipe[/panel]`.")] = None,
+    paper: Annotated[Path | None, typer.Option(help="The paper's figures; else benchmarks/paper.toml.")] = None,
+    fill: Annotated[Path | None, typer.Option(help="A folder of Markdown pages to fill figures into, too.")] = None,
+) -> None:
+    """Make one page (or the tables) from records: everything a reader needs, and the command that remakes it."""
+    from mogd.experiments.paper import PaperFigures
+    from mogd.experiments.record import read_records
+    from mogd.report.docs import fill_folder, read_notes
+    from mogd.report.sections import sections
+    from mogd.report.write import FORMATS, figures, render
+
+    form = form or ENDINGS.get(out.suffix.lower(), "html")
+    if form not in FORMATS:
+        raise ValueError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}")
+    records = read_records(results)
+    if not records:
+        raise ValueError(f"no records in {', '.join(map(str, results))}: run `mogd bench` first")
+    made = sections(records, PaperFigures(paper))
+    told = read_notes(notes) if notes is not None else {}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(render(form, made, records, told, _command(results, out, form, notes, fill)), encoding="utf-8")
+    failed = sum(record["error"] is not None for record in records)
+    typer.echo(f"{out}: {len(made)} tables from {len(records)} runs" + (f", {failed} of them failed" if failed else ""))
+    unused = set(told) - {name for s in made for name in (s.recipe, f"{s.recipe}/{s.panel}")}
+    if unused:
+        typer.echo(f"not used, as no record belongs to it: {', '.join(sorted(unused))} in {notes}")
+    if fill is not None:
+        changed = fill_folder(fill, lambda recipe, algorithm: figures(made, recipe, algorithm))
+        typer.echo(f"{len(changed)} pages filled in {fill}")
+
+
+def _command(results: list[Path], out: Path, form: str, notes: Path | None, fill: Path | None) -> str:
+    """The command as it is given in the project's folder: a whole folder of records by its pattern."""
+    folders = {path.parent for path in results}
+    whole = len(folders) == 1 and set(results) == set((folder := folders.pop()).glob("*.jsonl"))
+    given = f"{folder}/*.jsonl" if whole else " ".join(map(str, results))
+    more = [f" {name} {value}" for name, value in (("--notes", notes), ("--fill", fill)) if value is not None]
+    return f"mogd report {given} --format {form} --out {out}{''.join(more)}"

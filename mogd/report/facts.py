@@ -1,0 +1,58 @@
+"""The tables that describe the data sets: what was measured on their files, beside what the paper says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mogd.datasets.sources import SOURCES
+from mogd.experiments.record import Record
+from mogd.experiments.spec import DESCRIBE
+from mogd.experiments.summary import characteristics
+from mogd.report import names
+from mogd.report.table import Cell, Table
+
+
+def fact_tables(records: Sequence[Record]) -> dict[tuple[str, str, str], Table]:
+    """A table for each recipe, scale and panel that only measures."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record["algorithm"] == DESCRIBE:
+            groups.setdefault((record["recipe"], record["scale"]), []).append(record)
+    return {
+        (recipe, scale, panel): _table(recipe, scale, panel, measured)
+        for (recipe, scale), own in groups.items()
+        for panel, measured in characteristics(own).items()
+    }
+
+
+def _table(recipe: str, scale: str, panel: str, measured: Mapping[str, Mapping[str, float]]) -> Table:
+    facts = list(dict.fromkeys(fact for values in measured.values() for fact in values))
+    return Table(
+        identity=names.identity(recipe, scale, panel, "facts"),
+        title=names.panel_title(recipe, scale, panel),
+        columns=["data set", *(names.FACTS.get(fact, fact.replace("_", " ")) for fact in facts)],
+        rows=[(names.dataset_title(d), [_fact(d, f, values) for f in facts]) for d, values in measured.items()],
+        caption="As measured on the files.",
+        command=f"mogd bench benchmarks/{recipe}.toml --scale {scale}",
+    )
+
+
+def _fact(dataset: str, fact: str, values: Mapping[str, float]) -> Cell | None:
+    if fact not in values:
+        return None
+    printed = _printed(dataset).get(fact)
+    value = values[fact]
+    data = {"metric": fact, "dataset": dataset, "mean": value, "paper_mean": printed}
+    return Cell(_count(value), paper=None if printed is None else _count(printed), data=data)
+
+
+def _printed(dataset: str) -> dict[str, float | None]:
+    if dataset not in SOURCES:
+        return {}
+    s = SOURCES[dataset]
+    sizes = {"n_rows": s.n, "n_train": s.n, "n_test": s.n_test or None, "n_features": s.n_features}
+    return {**sizes, "n_classes": s.n_classes, "average_candidates": s.average_candidates}
+
+
+def _count(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

@@ -1,0 +1,194 @@
+"""The page: one HTML file with its style, script and charts inside, that asks the network for nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+
+from mogd.experiments.record import Record
+from mogd.report import charts, series
+from mogd.report.markup import Markup, el, join, raw
+from mogd.report.sections import Section, ordered_labels
+from mogd.report.svg import Style, styles
+from mogd.report.table import STALE, Table, to_html
+
+TITLE = "Learning from ambiguous labels: results"
+HOW_TO_READ = (
+    "Figures are test accuracy in %, mean ± standard deviation over the runs of a cell. In each column the best figure "
+    "is bold and the second best underlined; fully supervised learning knows the true labels and takes no part. "
+    "Small figures below ours are the paper's own. "
+    f"{STALE} marks figures made before the code they depend on was changed; failed runs stay in the table."
+)
+
+
+def page(sections: Sequence[Section], records: Sequence[Record], notes: Mapping[str, str]) -> str:
+    """The whole page as text; `notes` is commentary by recipe or by recipe/panel."""
+    drawn = styles(ordered_labels(records))
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("link", rel="icon", href="data:,"),  # or the browser asks for favicon.ico
+        el("title", TITLE),
+        el("style", _own("page.css")),
+    )
+    body = el(
+        "body",
+        el("a", "Skip to the results", href="#results", class_="skip"),
+        _top(sections, records),
+        el("main", [_section(s, notes, drawn) for s in sections], _origins(records), id="results"),
+        el(
+            "footer",
+            el("p", "Made from records by ", el("code", "mogd report"), "; every figure can be traced to its run."),
+        ),
+        el("script", _own("page.js")),
+    )
+    return "<!doctype html>\n" + el("html", head, body, lang="en") + "\n"
+
+
+def _own(name: str) -> Markup:
+    return raw(files("mogd.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _top(sections: Sequence[Section], records: Sequence[Record]) -> Markup:
+    days = sorted(r["started"][:10] for r in records if r.get("started"))
+    failed = sum(r["error"] is not None for r in records)
+    hours = sum(sum((r.get("seconds") or {}).values()) for r in records) / 3600
+    facts = [
+        _fact(f"{len(records):,}", "runs"),
+        _fact(str(failed), "failed", bad=failed > 0),
+        _fact(str(len({r["label"] for r in records})), "methods"),
+        _fact(str(len({r["dataset"] for r in records})), "data sets"),
+        _fact(f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min", "of computing"),
+    ]
+    when = f"Run {days[0]}" + (f" to {days[-1]}." if days[0] != days[-1] else ".") if days else ""
+    links = [el("li", el("a", s.title, href=f"#{s.identity}")) for s in sections]
+    return join(
+        [
+            el("header", el("h1", TITLE), el("button", "Dark page", id="theme", type="button", hidden=True)),
+            el("p", f"{when} {HOW_TO_READ}", class_="lede"),
+            el("ul", facts, class_="facts"),
+            el("nav", el("ul", links, el("li", el("a", "Where and when", href="#origins"))), aria_label="Tables"),
+        ]
+    )
+
+
+def _fact(figure: str, word: str, bad: bool = False) -> Markup:
+    return el("li", el("b", figure), el("span", word), class_="bad" if bad else None)
+
+
+def _section(section: Section, notes: Mapping[str, str], drawn: Mapping[str, Style]) -> Markup:
+    own = [notes[key] for key in (section.recipe, f"{section.recipe}/{section.panel}") if key in notes]
+    return el(
+        "section",
+        el("h2", section.title, el("small", f"{section.scale} scale"), id=section.identity),
+        to_html(section.table),
+        [_prose(text) for text in own],
+        [_folded(t) for t in section.more],
+        _failures(section),
+        _ranking(section),
+        _sweeps(section, drawn),
+        _curves(section, drawn),
+        _confidence(section, drawn),
+        aria_labelledby=section.identity,
+    )
+
+
+def _folded(*tables: Table) -> Markup:
+    return el("details", el("summary", tables[0].title), [to_html(t) for t in tables])
+
+
+def _prose(text: str) -> Markup:
+    """Paragraphs of the notes; `code` is all the Markdown they need here."""
+    return join(el("p", _inline(" ".join(part.split()))) for part in re.split(r"\n\s*\n", text) if part.strip())
+
+
+def _inline(text: str) -> Markup:
+    return join(el("code", piece) if i % 2 else piece for i, piece in enumerate(text.split("`")))
+
+
+def _failures(section: Section) -> Markup | None:
+    if section.failures is None:
+        return None
+    count = sum(record["error"] is not None for record in section.records)
+    return el("details", el("summary", f"Failed runs: {count}"), to_html(section.failures), open=True)
+
+
+def _ranking(section: Section) -> Markup | None:
+    if section.ranking is None and not section.tests:
+        return None
+    parts: list[object] = [el("h3", "Do the methods differ?")]
+    if section.ranking is not None:
+        r = section.ranking
+        identity = f"{section.identity}-cd"
+        drawing = charts.critical_difference(identity, f"Average ranks: {section.title}", r.ranks, r.distance, r.groups)
+        parts.append(_figure("Average ranks over all columns; a bar joins methods that do not differ", drawing))
+        parts.append(el("p", r.told, class_="note"))
+    if section.tests:
+        parts.append(_folded(*section.tests))
+    return join(parts)
+
+
+def _sweeps(section: Section, drawn: Mapping[str, Style]) -> list[Markup]:
+    return [
+        _figure(sweep.title, charts.line_chart(f"{section.identity}-s{i}", sweep.title, sweep.lines, drawn, sweep.axis))
+        for i, sweep in enumerate(section.sweeps)
+    ]
+
+
+def _curves(section: Section, drawn: Mapping[str, Style]) -> list[Markup]:
+    made = []
+    for i, (place, runs) in enumerate(series.by_place(section.records).items()):
+        if lines := series.curves(runs):
+            title = f"Test accuracy over epochs: {place}"
+            made.append(_figure(title, charts.line_chart(f"{section.identity}-e{i}", title, lines, drawn, "epoch")))
+    return made
+
+
+def _confidence(section: Section, drawn: Mapping[str, Style]) -> Markup | None:
+    figures = []
+    for i, (place, runs) in enumerate(series.by_place(section.records).items()):
+        if shares := series.histograms(runs):
+            title = f"Confidence on {place}"
+            figures.append(_figure(title, charts.histograms(f"{section.identity}-h{i}", title, shares, drawn)))
+    if not figures:
+        return None
+    words = "How sure the methods became of their training rows (each strip is scaled to its own highest bar)"
+    return el("details", el("summary", words), figures)
+
+
+def _figure(title: str, drawing: Markup) -> Markup:
+    box = el("div", drawing, class_="scroll", role="region", aria_label=title, tabindex=0)
+    return el("figure", el("figcaption", title), box)
+
+
+def _origins(records: Sequence[Record]) -> Markup:
+    heads = ("recipe", "scale", "commit", "machine", "versions", "runs", "time", "first", "last")
+    rows = []
+    for o in series.origins(records):
+        commit = o.commit[:10] + (" + changes" if o.dirty else "")
+        time = f"{o.seconds / 60:.1f} min"
+        facts = (o.scale, el("code", commit), o.host, o.versions, o.runs, time, _moment(o.first), _moment(o.last))
+        rows.append(el("tr", el("th", o.recipe, scope="row"), [el("td", fact) for fact in facts]))
+    words = "Computing time is summed over runs; “+ changes” means the package differed from the commit."
+    table = el(
+        "table",
+        el("thead", el("tr", [el("th", name, scope="col") for name in heads])),
+        el("tbody", rows),
+        class_="words",
+        aria_labelledby="origins",
+    )
+    box = el("div", table, class_="scroll", role="region", aria_label="What was run where and when", tabindex=0)
+    return el(
+        "section",
+        el("h2", "What was run where and when", id="origins"),
+        el("p", words, class_="caption"),
+        box,
+        aria_labelledby="origins",
+    )
+
+
+def _moment(iso: str) -> str:
+    return iso.replace("T", " ")[:16]
