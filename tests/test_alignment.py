@@ -143,8 +143,7 @@ def test_head_form_is_the_alignment_of_the_last_layer(name: str) -> None:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     before = {k: v.clone() for k, v in model.named_buffers()}
-    rows = torch.arange(len(clean_y))
-    (gradient,) = head_gradients(model, clean_x, [(rows, clean_y)])
+    (gradient,) = head_gradients(model, clean_x, clean_y)
     for k, v in model.named_buffers():
         torch.testing.assert_close(v, before[k])
     last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]

@@ -60,6 +60,7 @@ class MoGD(Method):
     needs_clean_set = True
     keeps_confidence = True
     momentum = 0.98  # of the running means behind the shrinkage and the scale
+    compare_every = 4  # gradients between two comparisons of the halves, where a comparison costs a pass
 
     def __init__(
         self,
@@ -106,7 +107,8 @@ class MoGD(Method):
             self.running_ = self.init_confidence(data.candidates).to(data.weight.dtype)
         self.gradients_: list[Gradient] = []
         self.steps_ = 0
-        self.agreement_ = self.power_ = torch.zeros((), device=data.x.device, dtype=torch.float64)
+        zero = torch.zeros((), device=data.weight.device, dtype=torch.float64)
+        self.power_, self.product_, self.square_ = zero, zero, zero
         self.mass_ = 0.0
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
@@ -130,57 +132,72 @@ class MoGD(Method):
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
         """The shrinkage s and the alignment's root mean square: how much the clean set had to say."""
-        return {"shrinkage": float(self._shrinkage()), "alignment": float(self._rms())}
+        if self.mass_ == 0:
+            self._note(0.0)
+        noted = {"alignment": float(self._rms())}
+        return noted | {"shrinkage": float(self._shrinkage())} if self.shrink else noted
 
     def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        """Logits of the batch, and its alignment with each half of the clean set (the whole, when not shrinking)."""
+        """Logits of the batch, and its alignment with each half of the clean set (the whole, when not comparing)."""
         fresh = self.steps_ % self.meta_every == 0
         self.steps_ += 1
         if self.head_:
             if fresh:
-                rows, halves = self._draw()
-                parts = [(half, self.clean_y_[rows[half]]) for half in halves]
-                self.gradients_ = head_gradients(model, self.clean_x_[rows], parts)
+                self.gradients_ = head_gradients(model, *self._draw(compare=self.shrink))
             logits, features = with_features(model, batch.x)
             return logits, [align(logits, head_tangent(model, features, g)) for g in self.gradients_]
-        if fresh:
-            rows, halves = self._draw()
-            drawn = [rows[half] for half in halves]
-            self.gradients_ = [clean_gradient(model, self.clean_x_[r], self.clean_y_[r]) for r in drawn]
+        if fresh:  # a second tangent pass costs a forward, so that the halves are compared in some of the steps only
+            compare = self.shrink and (self.steps_ - 1) // self.meta_every % self.compare_every == 0
+            x, y, parts = self._draw(compare=compare)
+            pieces = [(x, y)] if parts is None else [(x[rows], y[rows]) for rows in parts]
+            self.gradients_ = [clean_gradient(model, *piece) for piece in pieces]
         state = rng_state_of(batch.x) if len(self.gradients_) > 1 else None
         logits, tangent = logits_and_tangent(model, batch.x, self.gradients_[0])
         tangents = [tangent, *(tangent_again(model, batch.x, g, state) for g in self.gradients_[1:])]
         return logits, [align(logits, t) for t in tangents]
 
-    def _draw(self) -> tuple[Tensor, list[Tensor]]:
-        """Clean rows in random order, and the positions of their halves (of all of them, when not shrinking)."""
-        count = len(self.clean_y_)
-        order = torch.randperm(count, generator=self.generator_).to(self.clean_y_.device)[: self.clean_batch_size]
-        positions = torch.arange(len(order), device=order.device)
-        return order, list(positions.tensor_split(2)) if self.shrink and len(order) > 1 else [positions]
+    def _draw(self, *, compare: bool) -> tuple[Tensor, Tensor, list[Tensor] | None]:
+        """Clean rows for one gradient and, to compare them, the rows of two random halves."""
+        x, y = self.clean_x_, self.clean_y_
+        if not compare and self.clean_batch_size is None:
+            return x, y, None
+        order = torch.randperm(len(y), generator=self.generator_).to(y.device)
+        if self.clean_batch_size is not None:
+            order = order[: self.clean_batch_size]
+            x, y, order = x[order], y[order], torch.arange(len(order), device=y.device)
+        return x, y, list(order.tensor_split(2)) if compare and len(order) > 1 else None
 
-    def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor:
+    def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor | float:
         """What the alignment is multiplied by: `beta`, or `strength / rms`; times the shrinkage s where asked."""
+        self.last_ = (estimates, mean, candidates)
+        if self.beta is not None and not self.shrink:
+            return self.beta
+        self._note(self.momentum)
+        size = torch.full_like(self.power_, self.beta) if self.beta is not None else self.strength / self._rms()
+        return (size * self._shrinkage() if self.shrink else size).to(mean.dtype)
+
+    def _note(self, keep: float) -> None:
+        """Running means over the compared candidates: of the halves' product, and of the squared alignment."""
+        estimates, mean, candidates = self.last_
         compared = candidates & self.known_ if self.shrink else candidates
         compared = compared & (compared.sum(dim=1, keepdim=True) > 1)
         count = compared.sum()
-        if count:
-            first, last, both = (_centre(a, compared).double() for a in (estimates[0], estimates[-1], mean))
-            keep = self.momentum
-            self.mass_ = keep * self.mass_ + (1 - keep)
-            self.agreement_ = keep * self.agreement_ + (1 - keep) * (first * last).sum() / count
-            self.power_ = keep * self.power_ + (1 - keep) * (both * both).sum() / count
-        size = torch.full_like(self.power_, self.beta) if self.beta is not None else self.strength / self._rms()
-        return (size * self._shrinkage() if self.shrink else size).to(mean.dtype)
+        if not count:
+            return
+        self.mass_ = keep * self.mass_ + (1 - keep)
+        self.power_ = keep * self.power_ + (1 - keep) * _centre(mean, compared).double().square().sum() / count
+        if len(estimates) > 1:
+            first, second = (_centre(a, compared).double() for a in estimates)
+            mean = (first + second) / 2
+            self.product_ = keep * self.product_ + (1 - keep) * (first * second).sum() / count
+            self.square_ = keep * self.square_ + (1 - keep) * mean.square().sum() / count
 
     def _rms(self) -> Tensor:
         return (self.power_ / max(self.mass_, 1e-12)).sqrt().clamp(min=1e-30)
 
     def _shrinkage(self) -> Tensor:
-        """s = Σ A·B / Σ ((A+B)/2)²: the best linear shrinkage of the halves' mean; unknown, so 0, for one clean row."""
-        if self.shrink and len(self.gradients_) < 2:
-            return torch.zeros_like(self.power_)
-        return (self.agreement_ / self.power_.clamp(min=1e-60)).clamp(0, 1)
+        """s = Σ A·B / Σ ((A+B)/2)²: the best linear shrinkage of the halves' mean; 0 before two were compared."""
+        return (self.product_ / self.square_.clamp(min=1e-60)).clamp(0, 1)
 
     def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
         if self.prior == "uniform":

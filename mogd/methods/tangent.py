@@ -72,21 +72,24 @@ def rng_state_of(x: Tensor) -> Tensor:
     return torch.cuda.get_rng_state(x.device) if x.is_cuda else torch.get_rng_state()
 
 
-def head_gradients(model: nn.Module, x: Tensor, halves: list[tuple[Tensor, Tensor]]) -> list[Gradient]:
-    """∇ L_meta over the last linear layer alone, for each part `(rows of x, their labels)`, from one forward pass."""
-    with still(model, single=len(x) == 1) as buffers, torch.no_grad(), _swapped(model, buffers):
-        logits, features = with_features(model, x)
-    gradients = []
-    for rows, y in halves:
-        residual = torch.softmax(logits[rows], dim=1) - one_hot(y, logits.shape[1])
-        gradients.append({"weight": residual.T @ features[rows] / len(y), "bias": residual.mean(dim=0)})
-    return gradients
+def head_gradients(model: nn.Module, x: Tensor, y: Tensor, parts: list[Tensor] | None = None) -> list[Gradient]:
+    """∇ L_meta over the last linear layer alone, in closed form, for each part of the clean rows (or for all of them).
+
+    One forward pass without a graph serves every part: `G = Rᵀ F / M`, R the residuals p − y and F the features.
+    """
+    with still(model, single=len(x) == 1) as buffers, torch.no_grad():
+        logits, features = with_features(model, x, buffers)
+    residual = torch.softmax(logits, dim=1) - one_hot(y, logits.shape[1])
+    pieces = [(residual, features)] if parts is None else [(residual[rows], features[rows]) for rows in parts]
+    return [{"weight": r.T @ f / len(r), "bias": r.mean(dim=0)} for r, f in pieces]
 
 
 def head_tangent(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
     """`t = F Gᵀ + g_b`."""
-    tangent = features.detach() @ along["weight"].T
-    return tangent if last_linear(model).bias is None else tangent + along["bias"]
+    features = features.detach()
+    if last_linear(model).bias is None:
+        return features @ along["weight"].T
+    return torch.addmm(along["bias"], features, along["weight"].T)
 
 
 def _dual_pass(model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None) -> tuple[Tensor, Tensor]:
@@ -108,16 +111,6 @@ def _double_backward(
     inner = torch.stack([(p * g).sum() for p, g in zip(pulled, along.values(), strict=True)]).sum()
     (tangent,) = torch.autograd.grad(inner, v, retain_graph=True)
     return logits, tangent
-
-
-@contextmanager
-def _swapped(model: nn.Module, buffers: Buffers) -> Iterator[None]:
-    """The module's own buffers are given their old values back after the block."""
-    try:
-        yield
-    finally:
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
 
 
 @contextmanager
