@@ -279,7 +279,7 @@ def _pairs_of_votes(votes: Any, rows: Sequence[Any] | None) -> tuple[np.ndarray,
         raise ValueError("the tasks of the votes are not 0, 1, … n-1: pass rows=[…], the task of each row in order")
     index, known = _positions(tasks, order)
     if not known.all():
-        raise ValueError(f"the votes name task {tasks[~known].tolist()[0]!r}, which is not among the rows: drop these votes")
+        raise ValueError(f"the votes name task {tasks[~known].tolist()[0]!r}, which is in no row: drop these votes")
     return labels, index, len(order)
 
 

@@ -78,7 +78,7 @@ def test_votes_without_rows_need_counted_tasks() -> None:
     np.testing.assert_array_equal(as_candidates(counted).matrix, MATRIX)
     with pytest.raises(ValueError, match=r"pass rows=\["):
         as_candidates(VOTES)
-    with pytest.raises(ValueError, match="task 't4', which is not among the rows"):
+    with pytest.raises(ValueError, match="task 't4', which is in no row"):
         as_candidates(VOTES, rows=TASKS[:3])
     with pytest.raises(ValueError, match="row 4 has an empty candidate set"):
         as_candidates(VOTES, rows=[*TASKS, "t5"])
