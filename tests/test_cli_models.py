@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +107,24 @@ def test_new_rows_are_labelled(fitted: Path, monkeypatch: pytest.MonkeyPatch) ->
     other = pl.read_parquet(fitted / "labels.parquet")
     assert other["label"].to_list() == table["label"].to_list()
     assert np.allclose(other.select(pl.sum_horizontal(pl.col("^p\\(.*\\)$"))).to_numpy(), 1)
+
+
+def test_the_pages_do_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for page in ("tables.md", "models.md"):
+        for kind, block in re.findall(r"```(python|sh)\n(.*?)```", (docs / page).read_text(), re.DOTALL):
+            if kind == "python":
+                exec(block, names)
+            for line in block.splitlines() if kind == "sh" else []:
+                assert call(monkeypatch, tmp_path, *shlex.split(line)[1:]) == 0, line
+    said = capsys.readouterr().out
+    right = {name: int(count) for name, count in re.findall(r"(\w+)\.csv (\d+) of", said)}
+    assert right["resolved"] >= 110  # the page says 114 of 120; another machine may round otherwise
+    assert right["labels"] >= 42
 
 
 def test_pictures_in_a_folder(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,8 @@ class TableEncoder:
             if fill is not None:
                 cells = numbers[:, column]
                 cells[np.isnan(cells)] = fill
-        return np.hstack([numbers, *(self._one_hot(frame, name) for name in self.categories_)])
+        one_hot = [self._one_hot(frame, name) for name in self.categories_]
+        return np.hstack([numbers, *one_hot]) if one_hot else numbers
 
     def fit_transform(self, frame: pl.DataFrame) -> np.ndarray:
         return self.fit(frame).transform(frame)

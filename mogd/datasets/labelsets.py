@@ -35,7 +35,8 @@ def column_sets(column: pl.Series, delimiter: str | None = None) -> Sets:
         return [_json_list(cell, row, column.name) for row, cell in enumerate(cells)]
     if delimiter is None:
         delimiter = next((d for d in DELIMITERS if any(d in cell for cell in cells)), "|")
-    return [[Text(part.strip()) for part in cell.split(delimiter) if part.strip()] for cell in cells]
+    sets = {cell: [Text(part.strip()) for part in cell.split(delimiter) if part.strip()] for cell in set(cells)}
+    return [sets[cell] for cell in cells]
 
 
 def annotator_sets(frame: pl.DataFrame, annotators: Sequence[str]) -> Sets:
