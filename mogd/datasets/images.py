@@ -207,6 +207,7 @@ def _read_cifar(path: Path, wanted: Source) -> dict[str, np.ndarray]:
                 parts[f"X_{part}"] = X  # whole: no second copy
             else:
                 parts[f"X_{part}"][rows] = X
+            del X  # before the next batch is read
         elif found := re.fullmatch(r"(train|test)_lables\.json", name):  # spelt so
             parts[f"y_{found[1]}"] = np.asarray(json.load(content), dtype=np.int64)
     if missing:

@@ -7,17 +7,35 @@ from typing import IO, Any
 
 import numpy as np
 
+PIECE = 1 << 20  # bytes
+
 
 def load_plain(file: IO[bytes], where: str) -> Any:
     """The content of a pickle made by Python 2 or 3; strings of Python 2 come as bytes."""
     try:
-        return _Plain(file, encoding="bytes").load()
+        return _Plain(_Pieces(file), encoding="bytes").load()
     except Refused as error:
         raise ValueError(
             f"{where} asks for {error}, which data never need: it is refused, and nothing of it was run"
         ) from None
     except Exception as error:  # a damaged pickle can raise nearly anything
         raise ValueError(f"{where} is no readable pickle: it is cut or damaged ({type(error).__name__})") from None
+
+
+class _Pieces:
+    """A file that answers a large read piece by piece: inside an archive it would otherwise be held twice."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.readline = file, file.readline
+
+    def read(self, size: int) -> Any:
+        if size <= PIECE:
+            return self.file.read(size)
+        buffer, filled = np.empty(size, dtype=np.uint8), 0  # untouched until filled: a false length costs nothing
+        while filled < size and (piece := self.file.read(min(PIECE, size - filled))):
+            buffer[filled : filled + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+            filled += len(piece)
+        return buffer[:filled].data
 
 
 class Refused(pickle.UnpicklingError):
