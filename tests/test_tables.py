@@ -163,6 +163,13 @@ def test_clean_rows_leave_the_partial_rows(tmp_path: Path) -> None:
         read_table(write(tmp_path / "all.csv", x=[1, 2], labels=["a", "b"], sure=["a", "b"]), clean="sure")
 
 
+def test_an_id_column_that_names_no_rows_can_be_ignored(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", id=[1, 1, 2], x=[1, 2, 3], labels=["a|b", "b", "a"])
+    data = read_table(path, ignore=["id"])
+    assert data.ids.tolist() == [0, 1, 2]
+    assert data.feature_names == ["x"]
+
+
 def test_rows_without_candidates(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", id=["p", "q", "r"], x=[1, 2, 3], labels=["a|b", "", "a"])
     with pytest.raises(ValueError, match=r"row q of .* has no candidate label: pass empty='drop'"):

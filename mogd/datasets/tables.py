@@ -79,7 +79,7 @@ def read_table(
     if empty not in ("error", "drop", "all"):
         raise ValueError(f"empty must be 'error', 'drop' or 'all'; got {empty!r}")
     frame = read_frame(path, missing=missing)
-    id = "id" if id is None and "id" in frame.columns else id
+    id = "id" if id is None and "id" in frame.columns and "id" not in ignore else id
     ids = row_ids(frame, id)
     sets, used = _sets(frame, candidates, annotators, votes, ids, delimiter, missing)
     true_sets = _label_sets(frame, truth, "the true labels") if truth else [[] for _ in sets]
@@ -127,7 +127,7 @@ def row_ids(frame: pl.DataFrame, id: str | None) -> np.ndarray:
     if repeated:
         raise ValueError(
             f"id column {id!r} repeats {len(repeated)} of its names, such as {repeated[0]!r}: make them unique, "
-            "or name another id column"
+            "name another id column, or add it to ignore"
         )
     return column.to_numpy() if column.dtype.is_integer() else np.array([str(name) for name in column.to_list()])
 
