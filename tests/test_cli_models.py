@@ -91,7 +91,7 @@ def test_resolved_labels_join_back_by_id(fitted: Path) -> None:
     assert table.columns[:6] == ["key", "label", "confidence", "runner_up", "runner_up_confidence", "clean"]
     partial = table.filter(~pl.col("clean"))
     assert table.filter("clean")["label"].to_list() == table.filter("clean")["truth"].to_list()
-    assert (partial["label"] == partial["truth"]).mean() > 0.93  # the best annotator alone is right in 86 of 100
+    assert (partial["label"] == partial["truth"]).mean() > 0.93  # the best annotator alone is right in 84 of 100
     said = partial.join(train, on="key")
     in_set = pl.any_horizontal(pl.col("label").eq_missing(pl.col(name)) for name in ANNOTATORS)
     assert said.select(in_set.all()).item()
