@@ -115,7 +115,7 @@ class Recipe:
     def cells(self, only: str = "") -> list[Cell]:
         """Every cell, a whole repetition before the next; `only` keeps those that hold all of its words."""
         words = only.lower().split()
-        found = [cell for panel in self.panels for cell in _cells(self, panel)]
+        found = [cell for number, panel in enumerate(self.panels) for cell in _cells(self, panel, number)]
         return sorted((c for c in found if all(word in c.text for word in words)), key=lambda cell: cell.repetition)
 
 
@@ -188,7 +188,7 @@ def _method(entry: str | dict[str, Any]) -> dict[str, Any]:
     return {"label": default_label(name), "params": {}, "select": None} | method
 
 
-def _cells(recipe: Recipe, panel: Panel) -> Iterator[Cell]:
+def _cells(recipe: Recipe, panel: Panel, number: int) -> Iterator[Cell]:
     grid = [dict(zip(panel.settings, values, strict=True)) for values in product(*panel.settings.values())]
     folds: list[int | None] = list(range(panel.folds)) or [None]
     methods = [_method(entry) for entry in panel.methods]
@@ -218,5 +218,5 @@ def _cells(recipe: Recipe, panel: Panel) -> Iterator[Cell]:
                 corruption=corruption,
                 epoch_rule=panel.epoch_rule,
                 curve=panel.curve,
-                order=[column, row],
+                order=[1000 * number + column, row],  # panels of one name share a table
             )
