@@ -31,11 +31,15 @@ class _Pieces:
     def read(self, size: int) -> Any:
         if size <= PIECE:
             return self.file.read(size)
-        buffer, filled = np.empty(size, dtype=np.uint8), 0  # untouched until filled: a false length costs nothing
-        while filled < size and (piece := self.file.read(min(PIECE, size - filled))):
-            buffer[filled : filled + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+        buffer = np.empty(size, dtype=np.uint8).data  # untouched until filled: a false length costs nothing
+        return buffer[: self.readinto(buffer)]
+
+    def readinto(self, buffer: Any) -> int:
+        filled = 0
+        while piece := self.file.read(min(PIECE, len(buffer) - filled)):
+            buffer[filled : filled + len(piece)] = piece
             filled += len(piece)
-        return buffer[:filled].data
+        return filled
 
 
 class Refused(pickle.UnpicklingError):
