@@ -118,8 +118,9 @@ def test_clpl_gradient_against_finite_differences():
     rng = np.random.default_rng(4)
     X, S, weight = rng.normal(size=(20, 3)), random_sets(rng, 20, 4), rng.uniform(0.5, 3, size=20)
     W = rng.normal(size=(4, 4))
-    loss, gradient = clpl_objective(W, X, S, weight, 0.1)
-    numeric = approx_fprime(W.ravel(), lambda w: clpl_objective(w.reshape(4, 4), X, S, weight, 0.1)[0], 1e-7)
+    share = S / S.sum(axis=1, keepdims=True)
+    loss, gradient = clpl_objective(W, X, share, weight, 0.1)
+    numeric = approx_fprime(W.ravel(), lambda w: clpl_objective(w.reshape(4, 4), X, share, weight, 0.1)[0], 1e-7)
     np.testing.assert_allclose(gradient.ravel(), numeric, atol=1e-5)
     by_hand = 0.05 * np.sum(W[:3] ** 2)
     for x, s, v in zip(X, S, weight / weight.sum(), strict=True):
@@ -303,7 +304,10 @@ def test_plecoc_gradient_against_finite_differences():
     rng = np.random.default_rng(13)
     X, side, weight = rng.normal(size=(20, 3)), rng.integers(-1, 2, size=(20, 5)), rng.uniform(0.5, 2, size=20)
     W = rng.normal(size=(4, 5))
-    _, gradient = binary_objective(W, X, side, weight, 0.1)
+    loss, gradient = binary_objective(W, X, side, weight, 0.1)
+    margin = side * (X @ W[:3] + W[3])
+    losses = weight[:, None] / weight.sum() * np.maximum(0, 1 - margin) ** 2
+    np.testing.assert_allclose(loss, losses[side != 0].sum() + 0.05 * np.sum(W[:3] ** 2))
     numeric = approx_fprime(W.ravel(), lambda w: binary_objective(w.reshape(4, 5), X, side, weight, 0.1)[0], 1e-7)
     np.testing.assert_allclose(gradient.ravel(), numeric, atol=1e-5)
 

