@@ -7,13 +7,14 @@ its candidates and its neighbours, and is the target that the classifier learns 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 
 import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 from torch.distributions import Dirichlet
-from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
+from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, mse_loss
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
 from mogd.methods.common import log_candidate_mass, posterior, weighted_cross_entropy, with_features
@@ -47,7 +48,7 @@ class VALEN(Method):
         reconstruction: float = 1.0,
         neighbours: int = 3,
         graph: str = "auto",
-        decoder_width: int = 256,
+        decoder_width: int = 64,
         encoder_after_warmup: bool = False,
     ) -> None:
         self.warmup = warmup
@@ -68,7 +69,7 @@ class VALEN(Method):
         size, n_classes, dtype = data.x[0].numel(), data.candidates.shape[1], data.weight.dtype
         self.decoder_ = decoder(n_classes, size, min(size, self.decoder_width)).to(data.x.device, dtype)
         self.distribution_ = self.init_confidence(data.candidates).to(dtype)  # D, the classifier's targets
-        self.position_ = torch.full((len(data.x),), -1, device=data.x.device)  # of a row in the batch at hand
+        self.position_ = torch.full((len(data.x),), len(data.x), device=data.x.device)  # of a row in the batch at hand
         if data.x.dtype == torch.uint8:
             some = data.x[:4096].to(dtype)
             self.centre_, self.spread_ = some.mean(), some.std().clamp(min=1)
@@ -92,12 +93,13 @@ class VALEN(Method):
         loss = weighted_cross_entropy(outputs, self.distribution_[batch.index])  # L_o
         loss = loss + self.gamma * weighted_cross_entropy(encoded, batch.confidence)  # L_d
         loss = loss + self.beta * flat_divergence((encoded / 4).exp().clamp(0.01, 30))  # L_α
-        loss = loss + self.reconstruction * (self.decoder_(sample) - self._target(batch.x)).square().mean(dim=1)  # L_x
+        difference = mse_loss(self.decoder_(sample), self._target(batch.x), reduction="none")
+        loss = loss + self.reconstruction * difference.mean(dim=1)  # L_x
         loss = loss + 0.01 * candidate_error(sample, batch.candidates)  # L_y
         step(batch.mean(loss) + graph_error(sample, self.adjacency(batch.index)))  # L_A
         drawn = sample.detach() * batch.candidates
-        drawn = drawn / drawn.sum(dim=1, keepdim=True)
-        self.distribution_[batch.index] = self.kappa * drawn + (1 - self.kappa) * batch.confidence
+        drawn /= drawn.sum(dim=1, keepdim=True)
+        self.distribution_[batch.index] = torch.lerp(batch.confidence, drawn, self.kappa)
         return recovered
 
     def epoch_end(self, model: nn.Module, epoch: int) -> None:
@@ -108,13 +110,10 @@ class VALEN(Method):
         """`A[I, I]` of the row-normalised neighbour graph with self-loops, from the lists of neighbours alone."""
         count, near = len(index), self.near_[index]
         self.position_[index] = torch.arange(count, device=index.device)
-        column = self.position_[near]
-        self.position_[index] = -1
-        share = 1 / (near.shape[1] + 1)
-        matrix = torch.eye(count, device=index.device, dtype=self.distribution_.dtype) * share
-        row, which = torch.nonzero(column >= 0, as_tuple=True)
-        matrix[row, column[row, which]] = share
-        return matrix
+        column = self.position_[near].clamp_(max=count)  # all that is outside the batch, into a column that is cut off
+        self.position_[index] = len(self.position_)
+        matrix = torch.zeros((count, count + 1), device=index.device, dtype=self.distribution_.dtype)
+        return matrix.scatter_(1, column, 1 / near.shape[1])[:, :count]
 
     def _begin_main(self, model: nn.Module) -> None:
         self.main_ = True
@@ -122,13 +121,13 @@ class VALEN(Method):
             self.encoder_.load_state_dict(model.state_dict())
         use_input = self.graph == "input" or (self.graph == "auto" and self.x_.ndim == 2)
         points = self.x_.flatten(1) if use_input else features_of(model, self.x_)
-        self.near_ = nearest(points, self.neighbours)
+        self.near_ = nearest(points, self.neighbours)  # each row first among its neighbours: the self-loop
         del self.x_
 
     def _target(self, x: Tensor) -> Tensor:
         """The row as the decoder should give it: flat, and of unit scale where it came as whole-number pixels."""
         x = x.flatten(1)
-        return (x.to(self.centre_.dtype) - self.centre_) / self.spread_ if x.dtype == torch.uint8 else x
+        return x.to(self.centre_.dtype).sub_(self.centre_).div_(self.spread_) if x.dtype == torch.uint8 else x
 
 
 def decoder(n_classes: int, size: int, width: int) -> nn.Sequential:
@@ -153,9 +152,12 @@ def sample_labels(encoded: Tensor, candidates: Tensor) -> Tensor:
 
 def flat_divergence(alpha: Tensor) -> Tensor:
     """`KL(Dir(α) ‖ Dir(1))` of each row."""
-    total = alpha.sum(dim=1)
-    normaliser = torch.lgamma(total) - torch.lgamma(alpha).sum(dim=1) - torch.lgamma(total.new_tensor(alpha.shape[1]))
-    return normaliser + ((alpha - 1) * (torch.digamma(alpha) - torch.digamma(total)[:, None])).sum(dim=1)
+    n_classes = alpha.shape[1]
+
+    def part(value: Tensor, flat: int) -> Tensor:
+        return (value - flat) * torch.digamma(value) - torch.lgamma(value)
+
+    return part(alpha, 1).sum(dim=1) - part(alpha.sum(dim=1), n_classes) - math.lgamma(n_classes)
 
 
 def candidate_error(sample: Tensor, candidates: Tensor) -> Tensor:
@@ -169,12 +171,13 @@ def graph_error(sample: Tensor, adjacency: Tensor) -> Tensor:
 
 
 def nearest(points: Tensor, count: int) -> Tensor:
-    """The `count` nearest other rows of each row: memory grows with n, never with n²."""
+    """Each row and the `count` nearest other rows: memory grows with n, never with n²."""
+    self_loop = torch.arange(len(points), device=points.device)[:, None]
     count = min(count, len(points) - 1)
     if count < 1:
-        return torch.empty((len(points), 0), dtype=torch.long, device=points.device)
+        return self_loop
     found = NearestNeighbors(n_neighbors=count).fit(points.cpu().numpy()).kneighbors(return_distance=False)
-    return torch.from_numpy(found).to(points.device)
+    return torch.cat([self_loop, torch.from_numpy(found).to(points.device)], dim=1)
 
 
 @torch.no_grad()
