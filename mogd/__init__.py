@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mogd.methods.mogd import MoGD as MoGD
     from mogd.saving import load as load
     from mogd.saving import save as save
+    from mogd.tuning import tune as tune
 
 __version__ = "0.1.0"
 
@@ -25,8 +26,19 @@ _PUBLIC = {
     "make": "mogd.algorithms",
     "read_table": "mogd.datasets.tables",
     "save": "mogd.saving",
+    "tune": "mogd.tuning",
 }
-__all__ = ["Candidates", "MoGD", "PartialLabelClassifier", "as_candidates", "load", "make", "read_table", "save"]
+__all__ = [
+    "Candidates",
+    "MoGD",
+    "PartialLabelClassifier",
+    "as_candidates",
+    "load",
+    "make",
+    "read_table",
+    "save",
+    "tune",
+]
 
 
 def __getattr__(name: str) -> Any:

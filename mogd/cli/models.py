@@ -24,41 +24,47 @@ if TYPE_CHECKING:
 Columns = list[str]
 TABLE = "CSV, TSV, Parquet or Feather, by its ending."
 
+# how a table is read: options that several commands share
+TableToLearn = Annotated[Path, typer.Argument(help=f"The rows to learn from: {TABLE}")]
+CandidateColumn = Annotated[str, typer.Option(help="Column of candidate sets: a|b, a JSON list or an Arrow list.")]
+AnnotatorColumns = Annotated[
+    Columns | None, typer.Option(help="Instead: columns of one annotator each (repeat, or a,b,c).")
+]
+VotesFile = Annotated[Path | None, typer.Option(help="Instead: a table with the columns task, worker, label.")]
+CleanRows = Annotated[str | None, typer.Option(metavar="FILE|COL", help="Labels known for sure: a column, or a table.")]
+IdColumn = Annotated[str | None, typer.Option(help="Column that names the rows; by default `id`, or the row's number.")]
+IgnoredColumns = Annotated[Columns | None, typer.Option(help="Columns that are no features (repeat, or a,b,c).")]
+Impute = Annotated[str | None, typer.Option(help="Fill missing cells: median, mean or most_frequent.")]
+MethodName = Annotated[str, typer.Option(help="`mogd methods` lists them.")]
+OtherParams = Annotated[Columns | None, typer.Option(metavar="NAME=VALUE", help="Any other parameter (repeat).")]
+
 
 @app.command()
 def fit(
-    table: Annotated[Path, typer.Argument(help=f"The rows to learn from: {TABLE}")],
+    table: TableToLearn,
     out: Annotated[Path, typer.Option(help="The folder to save the model as.")],
-    candidates: Annotated[
-        str, typer.Option(help="Column of candidate sets: a|b, a JSON list or an Arrow list.")
-    ] = "labels",
-    annotators: Annotated[
-        Columns | None, typer.Option(help="Instead: columns of one annotator each (repeat, or a,b,c).")
-    ] = None,
-    votes: Annotated[Path | None, typer.Option(help="Instead: a table with the columns task, worker, label.")] = None,
-    clean: Annotated[
-        str | None, typer.Option(metavar="FILE|COL", help="Labels known for sure: a column, or a table.")
-    ] = None,
+    candidates: CandidateColumn = "labels",
+    annotators: AnnotatorColumns = None,
+    votes: VotesFile = None,
+    clean: CleanRows = None,
     clean_label: Annotated[str | None, typer.Option(help="Column of the clean table that holds the label.")] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column that names the rows; by default `id`, or the row's number.")
-    ] = None,
+    id: IdColumn = None,
     images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
     image_column: Annotated[str, typer.Option(help="Column with the file names of the pictures.")] = "file",
     size: Annotated[
         str | None, typer.Option(help="Height and width the pictures are brought to, such as 32x32.")
     ] = None,
-    ignore: Annotated[Columns | None, typer.Option(help="Columns that are no features (repeat, or a,b,c).")] = None,
-    impute: Annotated[str | None, typer.Option(help="Fill missing cells: median, mean or most_frequent.")] = None,
+    ignore: IgnoredColumns = None,
+    impute: Impute = None,
     delimiter: Annotated[str | None, typer.Option(help="Between the labels of a set; by default | or ; or ,")] = None,
     empty: Annotated[
         str, typer.Option(help="Rows without a candidate: error, drop, or all (give them all labels).")
     ] = "error",
-    method: Annotated[str, typer.Option(help="`mogd methods` lists them.")] = "mogd",
+    method: MethodName = "mogd",
     backbone: Annotated[str | None, typer.Option(help="Network of a deep method: linear, mlp, …")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the rows of a deep method.")] = None,
     scale: Annotated[str, typer.Option(help="Features: standard, minmax or none.")] = "standard",
-    param: Annotated[Columns | None, typer.Option(metavar="NAME=VALUE", help="Any other parameter (repeat).")] = None,
+    param: OtherParams = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Save even a model that holds training rows.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
@@ -69,11 +75,11 @@ def fit(
 
     model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
     check_saving(model, out, allow_rows=keep_rows)
-    with _notes():
+    with notes():
         data = read_table(
             table,
             candidates,
-            annotators=_names(annotators),
+            annotators=names(annotators),
             votes=votes,
             id=id,
             clean=clean,
@@ -81,13 +87,13 @@ def fit(
             images=images,
             image_column=image_column,
             size=_size(size),
-            ignore=_names(ignore),
+            ignore=names(ignore),
             impute=impute,
             delimiter=delimiter,
             empty=empty,
         )
-    _check_learnable(data, method)
-    model.fit(data.X, data.candidates, X_val=_none_if_empty(data.clean_X), y_val=_none_if_empty(data.clean_y))
+    check_learnable(data, method)
+    model.fit(data.X, data.candidates, X_val=none_if_empty(data.clean_X), y_val=none_if_empty(data.clean_y))
     save(model, out, data=data, allow_rows=keep_rows)
     _summary(data, model, out)
 
@@ -108,7 +114,7 @@ def predict(
     check_ending(out)
     fitted, encoder, name = load(model), load_encoder(model, images), id_name(model)
     frame = read_frame(table)
-    with _notes():
+    with notes():
         X = encoder.transform(frame)
     _check_missing(encoder.missing_, X, table, "fit the model with --impute median, or fill them")
     proba = fitted.predict_proba(X)
@@ -149,7 +155,7 @@ def _estimator(
     params = {key: value for key, value in given.items() if value is not None}
     if params and not deep:
         raise ValueError(f"--{next(iter(params))} is for deep methods; {method} is a classical one")
-    params |= {"scale": None if scale == "none" else scale} | dict(_param(text) for text in param)
+    params |= {"scale": None if scale == "none" else scale} | dict(read_param(text) for text in param)
     if deep:
         return make(method, **params, random_state=seed, verbose=0 if quiet else 1)
     own = signature(ALGORITHMS[method].load()).parameters
@@ -159,7 +165,7 @@ def _estimator(
     return make(method, **params, **({"random_state": seed} if "random_state" in own else {}))
 
 
-def _param(text: str) -> tuple[str, Any]:
+def read_param(text: str) -> tuple[str, Any]:
     """`lr=0.1` as a name and a value: what JSON reads, or else the text itself."""
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -170,7 +176,7 @@ def _param(text: str) -> tuple[str, Any]:
         return name, {"None": None, "True": True, "False": False}.get(value, value)
 
 
-def _names(given: list[str] | None) -> list[str]:
+def names(given: list[str] | None) -> list[str]:
     return [name.strip() for text in given or [] for name in text.split(",") if name.strip()]
 
 
@@ -183,12 +189,12 @@ def _size(text: str | None) -> tuple[int, int] | None:
     return int(height), int(width)
 
 
-def _none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
+def none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
     return values if values is not None and len(values) else None
 
 
 @contextmanager
-def _notes() -> Iterator[None]:
+def notes() -> Iterator[None]:
     """What the library warns of, as a line each."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -209,7 +215,7 @@ def _check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> No
         raise ValueError(f"{table} has missing cells ({counts}): {way_out}")
 
 
-def _check_learnable(data: TableDataset, method: str) -> None:
+def check_learnable(data: TableDataset, method: str) -> None:
     import numpy as np
 
     for X in (data.X, data.clean_X):
@@ -220,7 +226,7 @@ def _check_learnable(data: TableDataset, method: str) -> None:
     if len(data.classes) < 2:
         raise ValueError(f"there is only one label, {data.classes.tolist()[0]!r}, so there is nothing to tell apart")
     needs_clean = method == "mogd-paper" or ALGORITHMS[method].needs_clean_set
-    if not needs_clean or _none_if_empty(data.clean_y) is not None:
+    if not needs_clean or none_if_empty(data.clean_y) is not None:
         return
     n_single = int((data.candidates.sizes == 1).sum())
     if n_single:

@@ -1,0 +1,96 @@
+"""`mogd tune`: good parameters of any algorithm for a table, found on its own rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mogd.cli import app
+from mogd.cli.models import (
+    AnnotatorColumns,
+    CandidateColumn,
+    CleanRows,
+    IdColumn,
+    IgnoredColumns,
+    Impute,
+    MethodName,
+    OtherParams,
+    TableToLearn,
+    VotesFile,
+    check_learnable,
+    names,
+    none_if_empty,
+    notes,
+    read_param,
+)
+
+
+@app.command()
+def tune(
+    table: TableToLearn,
+    candidates: CandidateColumn = "labels",
+    annotators: AnnotatorColumns = None,
+    votes: VotesFile = None,
+    clean: CleanRows = None,
+    id: IdColumn = None,
+    ignore: IgnoredColumns = None,
+    impute: Impute = None,
+    method: MethodName = "mogd",
+    param: OtherParams = None,
+    trials: Annotated[int | None, typer.Option(help="How many configurations to try; 30 without a budget.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="How long to search.")] = None,
+    splits: Annotated[int, typer.Option(help="Parts of the rows that judge in turn.")] = 3,
+    seed: Annotated[int, typer.Option(help="The same seed and number of trials find the same.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write every trial as JSON to this file.")] = None,
+) -> None:
+    """Search for good parameters by Optuna; trials are judged on held-out clean and partial rows of the table."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from mogd.datasets.tables import read_table
+    from mogd.tuning import tune as search
+
+    with notes():
+        data = read_table(
+            table,
+            candidates,
+            annotators=names(annotators),
+            votes=votes,
+            id=id,
+            clean=clean,
+            ignore=names(ignore),
+            impute=impute,
+        )
+    check_learnable(data, method)
+    total = 30 if trials is None and minutes is None else trials
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task(f"tuning {method}", total=total)
+        found = search(
+            method,
+            data.X,
+            data.candidates,
+            none_if_empty(data.clean_X),
+            none_if_empty(data.clean_y),
+            trials=trials,
+            minutes=minutes,
+            n_splits=splits,
+            seed=seed,
+            on_trial=lambda number, best: progress.update(task, completed=number, description=f"best {best:.3f}"),
+            **dict(read_param(text) for text in param or []),
+        )
+    default = found.table[0]["score"]
+    typer.echo(f"{len(found.table)} trials; estimated accuracy {found.score:.3f} (defaults: {default:.3f})")
+    if out is not None:
+        told: dict[str, Any] = {"method": method, "params": found.params, "score": found.score, "trials": found.table}
+        out.write_text(json.dumps(told, indent=2))
+        typer.echo(f"every trial: {out}")
+    typer.echo(f"use it: mogd fit {table} --method {method} {_as_options(found.params)}--out MODEL")
+
+
+def _as_options(params: dict[str, Any]) -> str:
+    scale = f"--scale {params['scale']} " if "scale" in params else ""
+    rest = (f"--param {key}={json.dumps(value)} " for key, value in params.items() if key != "scale")
+    return scale + "".join(rest)
