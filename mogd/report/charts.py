@@ -118,7 +118,7 @@ def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]],
             tall = (row - 7) * value / peak
             if tall > 0.2:
                 box = {"x": left + k * step + 1, "y": base - tall, "width": step - 2, "height": tall}
-                parts.append(el("rect", fill=styles[label].colour, **box))
+                parts.append(el("rect", fill=f"var({'--c0' if styles[label].index == 0 else '--muted'})", **box))
         parts.append(text(right + 8, base - 5, f"{100 * share[-1]:.0f} %"))
     bottom = top + row * len(labels)
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):

@@ -169,8 +169,8 @@ def _origins(records: Sequence[Record]) -> Markup:
     rows = []
     for o in series.origins(records):
         commit = o.commit[:10] + (" + changes" if o.dirty else "")
-        time = f"{o.seconds / 60:.1f} min"
-        facts = (o.scale, el("code", commit), o.host, o.versions, o.runs, time, _moment(o.first), _moment(o.last))
+        took = el("time", f"{o.seconds / 60:.1f} min")
+        facts = (o.scale, el("code", commit), o.host, o.versions, o.runs, took, _moment(o.first), _moment(o.last))
         rows.append(el("tr", el("th", o.recipe, scope="row"), [el("td", fact) for fact in facts]))
     words = "Computing time is summed over runs; “+ changes” means the package differed from the commit."
     table = el(
@@ -190,5 +190,5 @@ def _origins(records: Sequence[Record]) -> Markup:
     )
 
 
-def _moment(iso: str) -> str:
-    return iso.replace("T", " ")[:16]
+def _moment(iso: str) -> Markup:
+    return el("time", iso.replace("T", " ")[:16], datetime=iso)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mogd.report.markup import Child, Markup, el
 
-N_COLOURS = 6  # --c0 … --c5 in page.css: Okabe and Ito's, darkened or lightened until each stands out from its ground
+N_COLOURS = 6  # --c0 … --c5 in page.css: apart for colour-blind eyes as well
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4")
 MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "ring")
 Scale = Callable[[float], float]
