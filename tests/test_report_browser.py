@@ -210,9 +210,8 @@ def test_every_chart_and_table_has_a_name(browser: Browser, address: str) -> Non
 def test_it_prints(browser: Browser, address: str, tmp_path: Path) -> None:
     page = opened(browser, address, width=720, scheme="dark")
     folded = page.locator("details:not([open])").count()
-    page.evaluate(
-        "addEventListener('beforeprint', () => { folded = document.querySelectorAll(':not([open]) > summary'); })"
-    )
+    count = "folded = document.querySelectorAll('details:not([open])').length"
+    page.evaluate(f"addEventListener('beforeprint', () => {{ {count}; }})")
     pdf = page.pdf(format="A4", path=tmp_path / "report.pdf")
     assert pdf.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf)) > 3
