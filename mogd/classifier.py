@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import make_method
 from mogd.estimator import PartialLabelEstimator, Rows
 from mogd.methods.base import Method, TrainingData
@@ -46,7 +48,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     Attributes
     ----------
     module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
-    history_ : one dict for each epoch. method_ : the method as it was used. classes_ : the class names.
+    history_ : one dict for each epoch. method_ : the method with its parameters. classes_ : the class names.
+    n_clean_ : how many clean rows there were.
     input_ : an array of no rows, of the shape and dtype of those trained on.
     """
 
@@ -55,6 +58,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     method_: Method
     history_: History
     input_: np.ndarray
+    n_clean_: int
 
     def __init__(
         self,
@@ -113,15 +117,21 @@ class PartialLabelClassifier(PartialLabelEstimator):
             params["method"] = make_method(params.get("method", self.method))
         return super().set_params(**params)
 
+    def clean_set_advice(self) -> CleanSetAdvice | None:
+        """Whether the clean rows had something to say, and how many would; None for a method without shrinkage."""
+        check_is_fitted(self)
+        return clean_set_advice(getattr(self, "history_", []), getattr(self, "n_clean_", 0))
+
     def _fit(self, rows: Rows) -> None:
         settings = self._settings()
         if not isinstance(self.method, (str, Method)):
             raise ValueError(f"method must be a name or a Method object; got {self.method!r}")
-        method = self.method_ = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
+        method = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
         if not len(rows.clean_y):
             rows = _single_rows_as_clean(rows, method) if method.needs_clean_set else rows
         elif method.train_on_clean:
             rows = rows.join_clean(method.default_clean_weight if self.clean_weight is None else self.clean_weight)
+        self.n_clean_ = len(rows.clean_y)
         device = self._device()
         seed = self._seed()
         generator = torch.Generator().manual_seed(seed)
@@ -142,6 +152,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             if not method.keeps_confidence:
                 confidence = posterior(forward_in_chunks(self.module_, data.x), data.candidates)
         self.module_.eval()
+        self.method_ = clone(method)  # without what it kept of the rows
         self.confidence_ = confidence[: rows.n_partial].cpu().numpy()
 
     def _scores(self, X: np.ndarray) -> np.ndarray:

@@ -253,6 +253,9 @@ def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path) -> Non
     table.add_row("average candidates", f"{facts['average_candidates']:.2f}")
     table.add_row("covering rate", f"{covering:.3f} of the predictions lie in the row's candidate set")
     table.add_row("mean confidence", f"{model.disambiguate().confidence.mean():.3f}")
+    advice = model.clean_set_advice() if hasattr(model, "clean_set_advice") else None
+    if advice is not None:
+        table.add_row("clean rows", str(advice))
     table.add_row("model", str(out))
     Console().print(table)
     typer.echo(f"next: mogd disambiguate {out} --out resolved.csv; mogd predict {out} NEW_TABLE --out labels.csv")
