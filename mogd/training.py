@@ -99,8 +99,12 @@ def train(
 
 
 @torch.no_grad()
-def forward_in_chunks(model: nn.Module, x: Tensor, rows: int = 4096) -> Tensor:
-    """Logits in evaluation mode; the module is given its mode back."""
+def forward_in_chunks(model: nn.Module, x: Tensor, rows: int | None = None) -> Tensor:
+    """Logits in evaluation mode; the module is given its mode back.
+
+    Images go 256 at a time: one layer of the ConvNet holds half a megabyte for each.
+    """
+    rows = rows or (4096 if x.ndim == 2 else 256)
     training = model.training
     model.eval()
     try:

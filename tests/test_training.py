@@ -228,6 +228,14 @@ def test_forward_in_chunks_is_one_forward_in_evaluation_mode() -> None:
     torch.testing.assert_close(out, model.eval()(x))
 
 
+def test_images_go_forward_a_few_at_a_time() -> None:
+    sizes: list[int] = []
+    model = linear((1, 2, 2), 3)
+    model.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])))
+    forward_in_chunks(model, torch.zeros(600, 1, 2, 2))
+    assert sizes == [256, 256, 88]
+
+
 def test_seeded_gives_the_state_back_even_after_an_error() -> None:
     before = torch.get_rng_state()
     drawn: list[Tensor] = []
