@@ -76,7 +76,7 @@ def cnn(
 ) -> Net:
     """For two-core machines: blocks of 3×3 convolution, BatchNorm, ReLU and a pool of 2, flattened."""
     size, height, long = _image_shape("cnn", in_shape, least=2 ** len(channels))
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [ChannelsLast()]
     for c in _scaled(channels, width):
         layers += [_conv(size, c), nn.BatchNorm2d(c), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(dropout)]
         size, height, long = c, height // 2, long // 2
@@ -96,7 +96,7 @@ def convnet(
     the convolutions have no bias, which the BatchNorm behind each would remove.
     """
     size, *_ = _image_shape("convnet", in_shape, least=28)
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [ChannelsLast()]
     for stage, widths in enumerate(((128, 128, 128), (256, 256, 256), (512, 256, 128))):
         for c in _scaled(widths, width):
             layers += [_conv(size, c, padding=1 if stage < 2 else 0), nn.BatchNorm2d(c), nn.LeakyReLU(slope)]
@@ -124,7 +124,7 @@ def wide_resnet(
         raise ValueError(f"depth must be 6n + 4 with n of at least 1 (10, 16, 22, 28, …); got {depth}")
     size, *_ = _image_shape("wide-resnet", in_shape, least=4)
     first, *stages = _scaled((16, 16 * widen, 32 * widen, 64 * widen), width)
-    layers: list[nn.Module] = [_conv(size, first)]
+    layers: list[nn.Module] = [ChannelsLast(), _conv(size, first)]
     size = first
     for stage, c in enumerate(stages):
         for block in range((depth - 4) // 6):
@@ -160,6 +160,13 @@ class WideBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         entered = self.enter(x)
         return self.shortcut(entered if self.activate_first else x) + self.residual(entered)
+
+
+class ChannelsLast(nn.Module):
+    """The layout in memory in which a processor's convolutions are quickest; no value changes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
 
 
 class GlobalAverage(nn.Module):

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from mogd import PartialLabelClassifier
 from mogd.methods.mogd import alignment
-from mogd.nets import BACKBONES, Normalize, channel_statistics, make_backbone
+from mogd.nets import BACKBONES, Normalize, WideBlock, channel_statistics, make_backbone
 
 IMAGES = [(3, 32, 32), (1, 28, 28)]
 SMALL = {"linear": {}, "mlp": {"width": 0.05}, "cnn": {"width": 0.25}, "convnet": {"width": 1 / 32}}
@@ -89,7 +89,7 @@ def test_a_wide_block_is_its_formula() -> None:
     """Second stage, first block: shortcut from the raw input, both convolutions on activated input."""
     torch.manual_seed(0)
     net = make_backbone("wide-resnet", (3, 8, 8), 4, depth=10, widen=1, width=0.25).double()
-    first, second = net.body[1], net.body[2]
+    first, second = [m for m in net.body if isinstance(m, WideBlock)][:2]
     x = torch.randn(3, 4, 8, 8, dtype=torch.float64)
 
     def bn(v: torch.Tensor) -> torch.Tensor:  # weight 1, bias 0
