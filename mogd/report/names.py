@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any
 
 from mogd.datasets.sources import SOURCES
-from mogd.experiments.spec import find_recipe, load_recipe
+from mogd.experiments.spec import default_label, find_recipe, load_recipe
 
+OURS = default_label("mogd")
 AXES = {"q": "q, the rate of false candidates", "n_clean": "M, the number of clean rows"}
 SETTINGS = {"n_clean": "M"}
 FACTS = {
@@ -24,6 +25,11 @@ FACTS = {
     "true_in_candidates": "true label among the candidates",
     "classes_occurring": "classes that occur",
 }
+
+
+def is_ours(label: str) -> bool:
+    """Whether a row is what the others are tested against: MoGD, or the variant that a recipe calls default."""
+    return label == OURS or label.endswith("(default)")
 
 
 def dataset_title(name: str) -> str:

@@ -165,12 +165,13 @@ def _figure(title: str, drawing: Markup) -> Markup:
 
 
 def _origins(records: Sequence[Record]) -> Markup:
-    heads = ("recipe", "scale", "commit", "machine", "versions", "runs", "time", "first", "last")
+    heads = ("recipe", "scale", "commit", "machine", "versions", "runs", "time", "when")
     rows = []
     for o in series.origins(records):
         commit = o.commit[:10] + (" + changes" if o.dirty else "")
         took = el("time", f"{o.seconds / 60:.1f} min")
-        facts = (o.scale, el("code", commit), o.host, o.versions, o.runs, took, _moment(o.first), _moment(o.last))
+        when = [_moment(o.first), *([" to ", _moment(o.last)] if o.last != o.first else [])]
+        facts = (o.scale, el("code", commit), o.host, el("div", o.versions, class_="wide"), o.runs, took, when)
         rows.append(el("tr", el("th", o.recipe, scope="row"), [el("td", fact) for fact in facts]))
     words = "Computing time is summed over runs; “+ changes” means the package differed from the commit."
     table = el(

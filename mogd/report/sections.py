@@ -18,7 +18,6 @@ from mogd.report.facts import fact_tables
 from mogd.report.table import Cell, Table
 
 PLACES = {1: "best", 2: "second"}
-FIRST = "mogd"  # the algorithm whose line is drawn strongest
 METRICS = {"accuracy": "Test accuracy", "disambiguation": "Share of training rows resolved to their true label"}
 
 
@@ -64,7 +63,7 @@ def sections(records: Sequence[Record], paper: PaperFigures | None = None, *, ch
         place = (summary.recipe, summary.scale, summary.panel)
         own = [r for r in records if (r["recipe"], r["scale"], r["panel"]) == place and r["algorithm"] != DESCRIBE]
         own.sort(key=lambda r: r["order"])  # cells end in any order
-        ours = next((label for label, name in summary.algorithms.items() if name == FIRST), None)
+        ours = next(filter(names.is_ours, summary.labels), None)
         found.append(
             Section(
                 identity=names.identity(*place),
@@ -87,7 +86,7 @@ def sections(records: Sequence[Record], paper: PaperFigures | None = None, *, ch
 
 def ordered_labels(records: Sequence[Record]) -> list[str]:
     """Every method of the report, ours first: the order in which styles are given."""
-    ranked = sorted(records, key=lambda r: (r["algorithm"] != FIRST, r["order"][1]))
+    ranked = sorted(records, key=lambda r: (not names.is_ours(r["label"]), r["label"] != names.OURS, r["order"][1]))
     return list(dict.fromkeys(r["label"] for r in ranked))
 
 

@@ -97,11 +97,12 @@ def _html_cell(cell: Cell | None) -> Markup:
 
 def to_markdown(table: Table) -> str:
     """GitHub's table, without a heading; bold is best, underlined is second best."""
-    lines = ["| " + " | ".join(map(_md, table.columns)) + " |"]
+    lines = [_md(table.caption), ""] if table.caption else []
+    lines += ["| " + " | ".join(map(_md, table.columns)) + " |"]
     lines += ["|" + "---|" + "---:|" * (len(table.columns) - 1)]
     lines += ["| " + " | ".join([_md(label), *map(_md_cell, cells)]) + " |" for label, cells in table.rows]
     lines += [""]
-    lines += [_md(text) + "\n" for text in (table.caption, *table.footnotes) if text]
+    lines += [_md(text) + "\n" for text in table.footnotes]
     if table.command:
         lines += [f"Remade by `{table.command}`.\n"]
     return "\n".join(lines)
@@ -120,23 +121,10 @@ def _md_cell(cell: Cell | None) -> str:
     return text + (STALE if cell.stale else "") + (" (" + ", ".join(more) + ")" if more else "")
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "†": r"$\dagger$",
-}
-_LATEX |= {
-    "–": "--",
-    "×": r"$\times$",
-    "→": r"$\to$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "κ": r"$\kappa$",
-    "²": r"$^2$",
-}
-_LATEX |= {character: "\\" + character for character in "&%$#_{}"}
+_MATHS = {"±": r"\pm", "†": r"\dagger", "×": r"\times", "→": r"\to", "−": "-", "<": "<", ">": ">", "²": "^2"}
+_MATHS |= {"α": r"\alpha", "β": r"\beta", "κ": r"\kappa", "θ": r"\theta", "≤": r"\le", "≥": r"\ge"}
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "’": "'"}
+_LATEX |= {sign: f"${command}$" for sign, command in _MATHS.items()} | {sign: "\\" + sign for sign in "&%$#_{}"}
 
 
 def _tex(text: str) -> str:

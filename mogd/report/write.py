@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 
 from mogd.experiments.record import Record
 from mogd.report.page import HOW_TO_READ, page
@@ -47,12 +48,13 @@ def markdown(sections: Sequence[Section], notes: Mapping[str, str], command: str
         own = f"{section.recipe}/{section.panel}"
         parts += [notes[own]] if own in notes else []
         parts += [section.ranking.told] if section.ranking else []
-        parts += [_titled(table) for table in (section.failures, *section.tests) if table is not None]
+        parts += [f"**{section.failures.title}**\n\n{to_markdown(section.failures)}"] if section.failures else []
+        parts += [_folded(table) for table in section.tests]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _titled(table: Table) -> str:
-    return f"**{table.title}**\n\n{to_markdown(table)}"
+def _folded(table: Table) -> str:
+    return f"<details><summary>{escape(table.title)}</summary>\n\n{to_markdown(table)}\n</details>"
 
 
 def figures(sections: Sequence[Section], recipe: str, algorithm: str) -> str | None:
