@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "estimator": BELOW,
     "classical": BELOW | {"estimator"},
     "training": {"methods"},
-    "classifier": BELOW | {"estimator", "methods", "nets", "augment", "training", "progress", "algorithms"},
+    "classifier": BELOW | {"estimator", "advice", "methods", "nets", "augment", "training", "progress", "algorithms"},
     "algorithms": {"estimator", "methods", "classical", "classifier"},
 }
 TOP = ("cli", "__main__", "report", "experiments", "labeling")
