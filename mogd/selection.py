@@ -73,14 +73,30 @@ def inner_score(
     n_splits: int = 3,
     random_state: int | None = None,
 ) -> float:
-    """An estimate of the accuracy of a configuration from training rows: cross-validated, so that no row judges a model
-    that saw it. See `pooled_accuracy` for how held-out clean rows and held-out partial rows are put together.
+    """An estimate of the accuracy of a configuration from training rows alone, clean and partial.
+
+    It is cross-validated over both, so that no row judges a model that saw it; `pooled_accuracy` puts them together.
     """
+    candidates = _checked(estimator, X, candidates)
+    clean_y = np.empty(0, dtype=np.int64) if y_val is None else as_labels(y_val, candidates.classes)
+    guess, clean_guess = held_out(estimator, X, candidates, X_val, clean_y, n_splits, random_state)
+    return pooled_accuracy(candidates.matrix, guess, clean_y, clean_guess)
+
+
+def held_out(
+    estimator: PartialLabelEstimator,
+    X: Any,
+    candidates: Candidates,
+    X_val: Any,
+    clean_y: np.ndarray,
+    n_splits: int,
+    random_state: int | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Predicted class indices of the partial and of the clean rows, each from a model that did not see the row."""
     if n_splits < 2:
         raise ValueError(f"n_splits must be at least 2; got {n_splits!r}")
-    X, candidates = np.asarray(X), _checked(estimator, X, candidates)
+    X = np.asarray(X)
     clean_X = X[:0] if X_val is None else np.asarray(X_val)
-    clean_y = np.empty(0, dtype=np.int64) if y_val is None else as_labels(y_val, candidates.classes)
     generator = np.random.default_rng(random_state)
     partial_folds, clean_folds = _folds(len(X), n_splits, generator), _folds(len(clean_y), n_splits, generator)
     guess, clean_guess = np.empty(len(X), dtype=np.int64), np.empty(len(clean_y), dtype=np.int64)
@@ -93,7 +109,7 @@ def inner_score(
         guess[held] = fitted.predict_proba(X[held]).argmax(axis=1)
         if len(clean_held):
             clean_guess[clean_held] = fitted.predict_proba(clean_X[clean_held]).argmax(axis=1)
-    return pooled_accuracy(candidates.matrix, guess, clean_y, clean_guess)
+    return guess, clean_guess
 
 
 def pooled_accuracy(candidates: np.ndarray, guess: np.ndarray, clean_y: np.ndarray, clean_guess: np.ndarray) -> float:
