@@ -122,6 +122,14 @@ def test_failed_stale_and_printed_figures_are_shown(made: list[Section]) -> None
     assert any("tab:result real-world" in note for note in found.table.footnotes)
 
 
+def test_a_data_set_that_could_not_be_measured_is_named() -> None:
+    what = {"recipe": "characteristics", "label": "characteristics", "panel": "p"}
+    (found,) = sections([record("describe", dataset="lost", error="OSError: no file", **what)])
+    assert found.table.footnotes == ["Lost failed: OSError: no file"]
+    (found,) = sections([record("describe", dataset="lost", metrics={"n_rows": 1122, "n_classes": 15}, **what)])
+    assert [(cell.text, cell.paper) for cell in dict(found.table.rows)["Lost"]] == [("1,122", "1,122"), ("15", "16")]
+
+
 def test_markup_escapes_everything_but_itself() -> None:
     hostile = '<script>alert("x")</script>&\''
     shown = el("td", hostile, [hostile, el("b", hostile)], title=hostile)

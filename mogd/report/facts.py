@@ -14,35 +14,34 @@ from mogd.report.table import Cell, Table
 
 def fact_tables(records: Sequence[Record]) -> dict[tuple[str, str, str], Table]:
     """A table for each recipe, scale and panel that only measures."""
-    groups: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         if record["algorithm"] == DESCRIBE:
-            groups.setdefault((record["recipe"], record["scale"]), []).append(record)
-    return {
-        (recipe, scale, panel): _table(recipe, scale, panel, measured)
-        for (recipe, scale), own in groups.items()
-        for panel, measured in characteristics(own).items()
-    }
+            groups.setdefault((record["recipe"], record["scale"], record["panel"]), []).append(record)
+    return {place: _table(*place, own) for place, own in groups.items()}
 
 
-def _table(recipe: str, scale: str, panel: str, measured: Mapping[str, Mapping[str, float]]) -> Table:
+def _table(recipe: str, scale: str, panel: str, records: Sequence[Record]) -> Table:
+    measured = characteristics(records).get(panel, {})
     facts = list(dict.fromkeys(fact for values in measured.values() for fact in values))
+    where = {"recipe": recipe, "scale": scale, "panel": panel}
     return Table(
         identity=names.identity(recipe, scale, panel, "facts"),
         title=names.panel_title(recipe, scale, panel),
         columns=["data set", *(names.FACTS.get(fact, fact.replace("_", " ")) for fact in facts)],
-        rows=[(names.dataset_title(d), [_fact(d, f, values) for f in facts]) for d, values in measured.items()],
+        rows=[(names.dataset_title(d), [_fact(where, d, f, values) for f in facts]) for d, values in measured.items()],
         caption="As measured on the files.",
+        footnotes=[f"{names.dataset_title(r['dataset'])} failed: {r['error']}" for r in records if r["error"]],
         command=f"mogd bench benchmarks/{recipe}.toml --scale {scale}",
     )
 
 
-def _fact(dataset: str, fact: str, values: Mapping[str, float]) -> Cell | None:
+def _fact(where: Mapping[str, str], dataset: str, fact: str, values: Mapping[str, float]) -> Cell | None:
     if fact not in values:
         return None
     printed = _printed(dataset).get(fact)
     value = values[fact]
-    data = {"metric": fact, "dataset": dataset, "mean": value, "paper_mean": printed}
+    data = {**where, "metric": fact, "dataset": dataset, "mean": value, "paper_mean": printed}
     return Cell(_count(value), paper=None if printed is None else _count(printed), data=data)
 
 
