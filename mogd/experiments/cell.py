@@ -18,7 +18,7 @@ from mogd.candidates import Candidates
 from mogd.datasets import Split
 from mogd.datasets.splits import hold_out
 from mogd.estimator import PartialLabelEstimator
-from mogd.experiments.data import characteristics, split_of
+from mogd.experiments.data import characteristics, needs_network, split_of
 from mogd.experiments.provenance import code_of, host, versions
 from mogd.experiments.record import Record
 from mogd.experiments.spec import CONTROLS, DESCRIBE, Cell, is_deep
@@ -37,7 +37,7 @@ def run_cell(cell: Cell) -> Record:
     record |= {"started": datetime.now(UTC).isoformat(timespec="seconds"), "host": host(), "versions": versions()}
     record["code"] = code_of(record)
     try:
-        with one_thread():
+        with one_thread(with_torch=is_deep(cell.algorithm) or needs_network(cell)):
             _fill(record, cell)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -61,10 +61,15 @@ def estimator_of(cell: Cell) -> PartialLabelEstimator:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread(*, with_torch: bool) -> Iterator[None]:
     """Sums in parallel depend on the number of threads, so a cell always has one; cells run beside each other."""
-    import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    if not with_torch:  # a worker that needs no network is not kept waiting for torch
+        with threadpool_limits(1):
+            yield
+        return
+    import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -50,6 +50,11 @@ def characteristics(cell: Cell) -> tuple[dict[str, float], str]:
     return {key: value for key, value in told.items() if isinstance(value, (int, float))}, dataset.fingerprint
 
 
+def needs_network(cell: Cell) -> bool:
+    """Whether its candidates come from a clean network."""
+    return cell.corruption is not None and cell.corruption.get("generator") == "instance-dependent"
+
+
 def dataset_is_image(dataset: str) -> bool:
     return dataset in SOURCES and SOURCES[dataset].is_image
 

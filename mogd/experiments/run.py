@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mogd.experiments.data import is_here
+from mogd.experiments.data import is_here, needs_network, split_of
 from mogd.experiments.provenance import code_of, commit
 from mogd.experiments.record import Record, RecordFile, read_records
 from mogd.experiments.spec import Cell, Recipe
@@ -114,14 +114,10 @@ def _kinds(label: str, dataset: str) -> tuple[tuple[str, ...], ...]:
 def _prepare(cells: Sequence[Cell]) -> None:
     """Train the networks behind instance-dependent candidates once, before several workers would want each."""
     from mogd.experiments.cell import one_thread
-    from mogd.experiments.data import split_of
 
-    wanted = {}
-    for cell in cells:
-        if cell.corruption is not None and cell.corruption["generator"] == "instance-dependent":
-            wanted[cell.dataset, cell.seed, cell.rows] = cell
-    with one_thread():
-        for cell in wanted.values():
+    wanted = {(cell.dataset, cell.seed, cell.rows): cell for cell in cells if needs_network(cell)}
+    for cell in wanted.values():
+        with one_thread(with_torch=True):
             split_of(cell)
 
 
@@ -133,19 +129,16 @@ def _results(cells: Sequence[Cell], jobs: int, backend: str, address: str | None
     if jobs == 1 and backend == "loky":
         yield from map(run_cell, cells)
         return
-    with _backend(backend, jobs, address) as options:
-        waves = 1 if options["return_as"] != "list" else 4  # a backend without generators is given a wave at a time
+    with _backend(backend, jobs, address) as return_as, Parallel(jobs, batch_size=1, return_as=return_as) as parallel:
         waiting = iter(cells)
-        size = len(cells) if waves == 1 else waves * jobs
-        while part := list(islice(waiting, size)):
-            yield from Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="2*n_jobs", **options)(
-                delayed(run_cell)(cell) for cell in part
-            )
+        size = 4 * jobs if return_as == "list" else len(cells)  # without generators, a wave at a time
+        while wave := list(islice(waiting, size)):
+            yield from parallel(delayed(run_cell)(cell) for cell in wave)
 
 
 @contextmanager
-def _backend(name: str, jobs: int, address: str | None) -> Iterator[dict[str, Any]]:
-    """joblib's own backend, configured; what it yields are options for `Parallel`."""
+def _backend(name: str, jobs: int, address: str | None) -> Iterator[str]:
+    """joblib's own backend, configured; what it yields is how `Parallel` can return results from it."""
     from joblib import parallel_config
 
     with ExitStack() as stack:
@@ -155,17 +148,17 @@ def _backend(name: str, jobs: int, address: str | None) -> Iterator[dict[str, An
             )
             stack.enter_context(client)
             stack.enter_context(parallel_config(backend="dask"))
-            yield {"return_as": "generator_unordered"}
+            yield "generator_unordered"
         elif name == "ray":
             ray = _need("ray", "ray")
             _need("ray.util.joblib", "ray").register_ray()
-            ray.init(**({"address": address} if address else {"num_cpus": jobs}), log_to_driver=False)
+            ray.init(**({"address": address} if address else {"num_cpus": jobs}), log_to_driver=False, logging_level="error")
             stack.callback(ray.shutdown)
             stack.enter_context(parallel_config(backend="ray"))
-            yield {"return_as": "list"}
+            yield "list"  # its pool cannot yet give results as they come
         else:
             stack.enter_context(parallel_config(backend="loky", inner_max_num_threads=1))
-            yield {"return_as": "generator_unordered"}
+            yield "generator_unordered"
 
 
 def _need(module: str, extra: str) -> Any:

@@ -124,7 +124,7 @@ def find_recipe(name: str | Path) -> Path:
     for path in (Path(name), Path("benchmarks") / f"{name}.toml"):
         if path.is_file():
             return path
-    known = ", ".join(sorted(path.stem for path in Path("benchmarks").glob("*.toml")))
+    known = ", ".join(sorted(path.stem for path in Path("benchmarks").glob("*.toml") if path.stem != "paper"))
     raise FileNotFoundError(f"no recipe {str(name)!r}: give the path of a TOML file, or one of {known or 'none here'}")
 
 

@@ -1,0 +1,195 @@
+"""The runner: every cell exactly once, whatever happens to it, and the same figures whoever computes them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from experiment_tools import CLASSICAL, DEEP, blobs, essence, write_recipe
+
+from mogd.experiments.cell import run_cell
+from mogd.experiments.record import RecordFile, read_records
+from mogd.experiments.run import Expectation, plan, run
+from mogd.experiments.spec import load_recipe
+
+
+def run_all(recipe, folder, **options):
+    made = plan(load_recipe(recipe), folder)
+    run(made, on_record=lambda record: None, **options)
+    return read_records([made.path])
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A recipe with deep and classical methods, and the records of an undisturbed run in one process."""
+    folder = tmp_path_factory.mktemp("quick")
+    recipe = write_recipe(folder, repetitions=1)
+    return recipe, run_all(recipe, folder / "serial")
+
+
+def test_a_record_holds_what_made_it(quick):
+    recipe, records = quick
+    assert len(records) == len(load_recipe(recipe).cells()) == 3 * 8
+    assert not [record["error"] for record in records if record["error"]]
+    mogd = next(record for record in records if record["algorithm"] == "mogd")
+    assert mogd["params"]["epochs"] == 3
+    assert mogd["params"]["method__strength"] == 1.0
+    assert mogd["params"]["method"] == "mogd"
+    assert mogd["data_fingerprint"] == blobs().fingerprint
+    assert sum(mogd["confidence_histogram"]) == 90 - 30 - 12
+    assert set(mogd["metrics"]) == {"accuracy", "disambiguation", "covering", "calibration"}
+    assert set(mogd["versions"]) == {"python", "torch", "sklearn", "numpy", "mogd"}
+    assert {"started", "host", "seconds", "commit", "dirty", "code"} <= set(mogd)
+    weighted = next(record for record in records if record["label"] == "weighted")
+    assert weighted["selected"]["clean_weight"] in (1, 3)
+    assert weighted["params"]["clean_weight"] == weighted["selected"]["clean_weight"]
+    assert weighted["seconds"]["select"] > 0
+    told = next(record for record in records if record["algorithm"] == "supervised")
+    assert told["metrics"]["disambiguation"] is None
+
+
+def test_supervised_is_told_the_labels_and_wins_nothing_from_candidates(quick):
+    _, records = quick
+    mean = {
+        a: np.mean([r["metrics"]["accuracy"] for r in records if r["label"] == a]) for a in ("Fully supervised", "CC")
+    }
+    assert mean["Fully supervised"] >= mean["CC"] - 0.05
+
+
+def test_workers_give_the_same_figures(quick, tmp_path):
+    recipe, records = quick
+    assert essence(run_all(recipe, tmp_path, jobs=2)) == essence(records)
+
+
+def test_a_two_worker_dask_cluster_gives_the_same_records(quick, tmp_path):
+    recipe, records = quick
+    assert essence(run_all(recipe, tmp_path, jobs=2, backend="dask")) == essence(records)
+
+
+def test_ray_gives_the_same_records(quick, tmp_path):
+    pytest.importorskip("ray", reason="ray is an extra that not every platform has")
+    recipe, records = quick
+    assert essence(run_all(recipe, tmp_path, jobs=2, backend="ray")) == essence(records)
+
+
+def test_a_finished_run_does_nothing_and_a_torn_line_is_made_again(quick, tmp_path):
+    recipe, records = quick
+    path = tmp_path / "quick-laptop.jsonl"
+    lines = [json.dumps(record) for record in records]
+    path.write_text("\n".join(lines) + "\n")
+    assert not plan(load_recipe(recipe), tmp_path).todo
+    path.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:100])  # killed in mid-write
+    assert [cell.key for cell in plan(load_recipe(recipe), tmp_path).todo] == [records[-1]["key"]]
+    assert essence(run_all(recipe, tmp_path)) == essence(records)
+    assert len(path.read_text().splitlines()) == len(records)
+
+
+def test_a_second_run_on_the_same_file_is_refused(quick, tmp_path):
+    recipe, _ = quick
+    with RecordFile(tmp_path / "quick-laptop.jsonl"), pytest.raises(RuntimeError, match="another run is writing"):
+        run_all(recipe, tmp_path)
+
+
+def test_a_failed_cell_is_recorded_and_the_rest_go_on(tmp_path):
+    broken = '{ algorithm = "plknn", label = "broken", params = { n_neighbors = -5 } }, "clpl"'
+    recipe = write_recipe(tmp_path, broken, repetitions=1)
+    records = run_all(recipe, tmp_path)
+    assert len(records) == 6
+    failed = [record for record in records if record["label"] == "broken"]
+    assert all(record["metrics"] is None and "n_neighbors" in record["error"] for record in failed)
+    assert all("\n" not in record["error"] for record in failed)
+    assert all(record["metrics"] for record in records if record["label"] == "CLPL")
+    assert not plan(load_recipe(recipe), tmp_path).todo
+    assert len(plan(load_recipe(recipe), tmp_path, retry_failed=True).todo) == 3
+
+
+def test_changed_code_and_missing_data_are_told(quick, tmp_path):
+    recipe, records = quick
+    other = [record | {"code": "0" * 64} if record["algorithm"] == "cc" else record for record in records]
+    (tmp_path / "quick-laptop.jsonl").write_text("".join(json.dumps(record) + "\n" for record in other))
+    again = plan(load_recipe(recipe), tmp_path, rerun_changed=True)
+    assert {cell.algorithm for cell in again.todo} == {"cc"}
+    recipe = tmp_path / "absent.toml"
+    recipe.write_text('methods = ["cc"]\n[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["nowhere.npz"]\n')
+    made = plan(load_recipe(recipe), tmp_path)
+    assert (made.todo, made.missing) == ([], {"nowhere.npz": 5})
+
+
+def test_the_epoch_is_chosen_by_clean_rows_that_did_not_train(tmp_path):
+    recipe = write_recipe(tmp_path, '"cc"', repetitions=1, extra='epoch_rule = "clean"\ncurve = true')
+    last = write_recipe(tmp_path, '"cc"', repetitions=1, extra="curve = true", name="last")
+    chosen, plain = (run_cell(load_recipe(path).cells()[0]) for path in (recipe, last))
+    assert chosen["error"] is None
+    reached = [point["test_accuracy"] for point in chosen["curve"]]
+    assert [point["epoch"] for point in chosen["curve"]] == [1, 2, 3]
+    assert chosen["metrics"]["accuracy"] in reached
+    assert plain["metrics"]["accuracy"] == plain["curve"][-1]["test_accuracy"]
+
+
+def test_expected_seconds_come_from_the_nearest_kind(quick):
+    _, records = quick
+    cell = load_recipe(quick[0]).cells()[0]
+    known = [{"label": cell.label, "dataset": cell.dataset, "error": None, "seconds": {"fit": s}} for s in (2.0, 4.0)]
+    assert Expectation(known)(cell) == 3.0
+    assert Expectation()(cell) == 0.0
+
+
+def bench(recipe, folder, jobs=2):
+    command = [sys.executable, "-m", "mogd", "bench", str(recipe), "--out", str(folder), "--jobs", str(jobs)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def kill_and_resume(recipe, folder, kills, seed):
+    """SIGKILL the whole run after a random number of new records and a random moment more, then let it end."""
+    draw = random.Random(seed)
+    path = folder / f"{recipe.stem}-laptop.jsonl"
+    for _ in range(kills):
+        wanted = (path.stat().st_size if path.exists() else 0) + draw.choice([0, 1, 2000])
+        process = bench(recipe, folder)
+        deadline = time.monotonic() + 120
+        while (path.stat().st_size if path.exists() else -1) < wanted and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        time.sleep(draw.random() * 0.2)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    process = bench(recipe, folder)
+    assert process.wait(timeout=300) == 0, process.stderr.read().decode()
+    lines = path.read_text().splitlines()
+    keys = [json.loads(line)["key"] for line in lines]
+    assert len(keys) == len(set(keys)) == len(load_recipe(recipe).cells())
+    return read_records([path])
+
+
+def test_ten_kills_lose_and_repeat_nothing(tmp_path):
+    recipe = write_recipe(tmp_path, CLASSICAL, repetitions=4)
+    undisturbed = run_all(recipe, tmp_path / "undisturbed")
+    assert essence(kill_and_resume(recipe, tmp_path / "killed", kills=10, seed=1)) == essence(undisturbed)
+
+
+@pytest.mark.slow
+def test_ten_kills_of_deep_methods_lose_and_repeat_nothing(tmp_path):
+    recipe = write_recipe(tmp_path, DEEP + CLASSICAL, repetitions=4)
+    undisturbed = run_all(recipe, tmp_path / "undisturbed")
+    assert essence(kill_and_resume(recipe, tmp_path / "killed", kills=10, seed=2)) == essence(undisturbed)
+
+
+def test_the_runner_costs_under_five_per_cent(tmp_path):
+    """In one process, so that nothing else is measured; the first cells pay for imports and are left out."""
+    recipe = write_recipe(tmp_path, '"cc", "proden"', repetitions=2)
+    recipe.write_text(recipe.read_text().replace("epochs = 3", "epochs = 150"))
+    cells = load_recipe(recipe).cells()
+    run_cell(cells[0])
+    run_cell(cells[1])
+    ended = []
+    began = time.perf_counter()
+    run(plan(load_recipe(recipe), tmp_path), on_record=ended.append)
+    total = time.perf_counter() - began
+    own = sum(sum(record["seconds"].values()) for record in ended)
+    assert len(ended) == len(cells)
+    assert total <= 1.05 * own, f"{total:.2f} s for {own:.2f} s of training"

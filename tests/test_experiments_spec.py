@@ -1,0 +1,144 @@
+"""Recipes: how scales are laid over them, which cells they make, and that every one fits the signatures."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mogd.experiments.cell import estimator_of
+from mogd.experiments.data import GENERATORS
+from mogd.experiments.paper import PaperFigures
+from mogd.experiments.spec import DESCRIBE, find_recipe, load_recipe, scales
+from mogd.nets import BACKBONES
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+RECIPES = sorted(path for path in FOLDER.glob("*.toml") if path.stem != "paper")
+EVERYWHERE = {"mogd", "mogd-paper", "pce", "supervised"}
+
+SMALL = """
+title = "small"
+repetitions = 2
+folds = 3
+methods = ["mogd", { algorithm = "cc", label = "weighted", select = { clean_weight = [1, 3] } }, "plknn"]
+[params]
+scale = "standard"
+[deep]
+epochs = 9
+backbone_params = { width = 0.5 }
+[scale.laptop.deep]
+epochs = 3
+[scale.paper]
+repetitions = 5
+[[panel]]
+name = "one"
+datasets = ["a.npz", "b.npz"]
+settings = { n_clean = [10, 20] }
+deep = { backbone = "mlp" }
+scale = { laptop = { deep = { backbone_params = { dropout = 0.1 } } } }
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_every_recipe_is_here():
+    needed = {"characteristics", "fashion-linear", "cifar-convnet", "cifar-resnet", "instance-dependent", "real-world"}
+    assert needed | {"curves", "clean-size", "real-world-mlp", "ablation"} <= {path.stem for path in RECIPES}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_fit_the_signatures(path):
+    assert scales(path) == ["laptop", "paper"]
+    for scale in scales(path):
+        recipe = load_recipe(path, scale)
+        cells = recipe.cells()
+        assert len({cell.key for cell in cells}) == len(cells) > 0
+        for panel in recipe.panels:
+            used = {cell.algorithm for cell in cells if cell.panel == panel.name}
+            control = {cell.label for cell in cells if cell.panel == panel.name and cell.select}
+            assert used == {DESCRIBE} or (used >= EVERYWHERE and control == {"CC, clean rows weighted"})
+        first = {(c.panel, c.label): c for c in cells if c.repetition == 0 and c.algorithm != DESCRIBE}
+        for cell in first.values():
+            _check_cell(cell)
+
+
+def _check_cell(cell):
+    estimator = estimator_of(cell)  # an unknown parameter raises
+    for name in cell.select or {}:
+        assert name in estimator.get_params()
+    backbone = cell.params.get("backbone", "linear")
+    given = set(cell.params.get("backbone_params", {}))
+    assert given <= set(BACKBONES[backbone].__annotations__), (backbone, given)
+    if cell.corruption is not None:
+        assert cell.corruption["generator"] in GENERATORS
+        network = cell.corruption.get("network", {})
+        assert set(network) <= set(estimator.get_params())
+        assert set(network.get("backbone_params", {})) <= set(
+            BACKBONES[network.get("backbone", "linear")].__annotations__
+        )
+
+
+def test_an_unknown_parameter_is_refused(small):
+    small.write_text(SMALL.replace("epochs = 9", "epochz = 9"))
+    with pytest.raises(ValueError, match="epochz"):
+        estimator_of(load_recipe(small).cells()[0])
+
+
+def test_unknown_words_scales_algorithms_and_files_are_named(small, tmp_path):
+    with pytest.raises(ValueError, match="no scale 'huge'; it has laptop, paper"):
+        load_recipe(small, "huge")
+    small.write_text(SMALL.replace("repetitions = 2", "repetition = 2"))
+    with pytest.raises(ValueError, match="unknown repetition"):
+        load_recipe(small)
+    small.write_text(SMALL.replace('"plknn"', '"plk"'))
+    with pytest.raises(ValueError, match="unknown algorithm 'plk'"):
+        load_recipe(small).cells()
+    with pytest.raises(FileNotFoundError, match="no recipe 'nowhere'"):
+        find_recipe("nowhere")
+
+
+def test_a_scale_is_laid_over_the_recipe_and_a_panel_over_both(small):
+    laptop, paper = load_recipe(small, "laptop"), load_recipe(small, "paper")
+    assert laptop.panels[0].deep == {"epochs": 3, "backbone": "mlp", "backbone_params": {"width": 0.5, "dropout": 0.1}}
+    assert paper.panels[0].deep == {"epochs": 9, "backbone": "mlp", "backbone_params": {"width": 0.5}}
+    assert (laptop.panels[0].repetitions, paper.panels[0].repetitions) == (2, 5)
+
+
+def test_cells_are_the_whole_grid_and_share_their_seeds(small):
+    cells = load_recipe(small).cells()
+    assert len(cells) == 2 * 3 * 2 * 2 * 3  # repetitions, folds, data sets, sizes, methods
+    assert [cell.repetition for cell in cells] == sorted(cell.repetition for cell in cells)
+    assert {cell.n_clean for cell in cells} == {10, 20}
+    classical = next(cell for cell in cells if cell.algorithm == "plknn")
+    assert classical.params == {"scale": "standard"}
+    one_split = [c for c in cells if (c.dataset, c.n_clean, c.repetition, c.fold) == ("a.npz", 10, 1, 2)]
+    assert len(one_split) == 3
+    assert len({cell.derived_seed("fit") for cell in one_split}) == 1
+    assert len({cell.derived_seed("fit") for cell in cells}) == len(cells) // 3
+
+
+def test_only_keeps_the_cells_that_hold_every_word(small):
+    cells = load_recipe(small).cells("a.npz n_clean=20 WEIGHTED")
+    assert {(c.dataset, c.n_clean, c.label) for c in cells} == {("a.npz", 20, "weighted")}
+
+
+def test_a_key_does_not_change_with_what_stands_beside_it(small):
+    before = {cell.key for cell in load_recipe(small).cells()}
+    small.write_text(SMALL.replace('methods = ["mogd"', 'methods = ["proden", "mogd"'))
+    assert before < {cell.key for cell in load_recipe(small).cells()}
+
+
+def test_the_papers_figures_are_those_of_its_tables():
+    figures = PaperFigures(FOLDER / "paper.toml")
+    assert len(figures) == 4 * 9 + 2 * 8 * 9 + 2 * 6 + 5 * 12
+    found = figures.find("real-world", "msrcv2", {}, "ipal", "IPAL")
+    assert (found.mean, found.std, found.source) == (52.36, 2.87, "tab:result real-world")
+    printed = figures.find("cifar-resnet", "cifar100", {"q": 0.2}, "mogd-paper", "MoGD, as printed")
+    assert (printed.mean, printed.std) == (50.33, 0.56)
+    assert figures.find("real-world", "lost", {}, "cc", "CC, clean rows weighted") is None
+    panels = {(cell.panel, cell.dataset, json.dumps(cell.setting)) for p in RECIPES for cell in load_recipe(p).cells()}
+    assert {key[:3] for key in figures._found} <= panels, "a printed table has no recipe"
