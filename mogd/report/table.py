@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mogd.report.markup import Markup, el, join
@@ -27,7 +27,7 @@ class Cell:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     stale: bool = False
-    data: dict[str, object] = field(default_factory=dict)  # the same as plain values, for CSV
+    data: Mapping[str, object] = field(default_factory=dict)  # the same as plain values, for CSV
 
 
 @dataclass(frozen=True)
