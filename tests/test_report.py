@@ -118,7 +118,7 @@ def test_failed_stale_and_printed_figures_are_shown(made: list[Section]) -> None
     assert stale == [("MoGD", 0)]
     assert cell_of(found, "MoGD", 1).paper == "45.38 ± 1.89"
     assert cell_of(found, "CC", 1).paper is None
-    assert any("1 of 242 runs" in note for note in found.table.footnotes)
+    assert any("1 of the table's 242 runs" in note for note in found.table.footnotes)
     assert any("tab:result real-world" in note for note in found.table.footnotes)
 
 

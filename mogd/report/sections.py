@@ -113,7 +113,7 @@ def _table(summary: Summary) -> Table:
     return Table(
         identity=identity,
         title=title if summary.metric == "accuracy" else METRICS[summary.metric],
-        columns=["method", *heads, *(["average rank"] if ranked else [])],
+        columns=["method", *heads, *([f"average rank of {len(summary.ranks)}"] if ranked else [])],
         rows=rows,
         caption=f"{METRICS[summary.metric]}{where} in %, mean ± standard deviation over {runs}.",
         command=summary.command,
@@ -125,7 +125,11 @@ def _footnotes(summary: Summary) -> list[str]:
     changed = sum(entry.changed for entry in summary.entries.values())
     runs = sum(entry.n + entry.failed for entry in summary.entries.values())
     sources = sorted({entry.paper.source for entry in summary.entries.values() if entry.paper})
-    notes = [f"† {changed} of {runs} runs were made before the code they depend on was changed."] if changed else []
+    notes = (
+        [f"† {changed} of the table's {runs} runs were made before the code they depend on was changed."]
+        if changed
+        else []
+    )
     return notes + ([f"The paper's figures are from its table {', '.join(sources)}."] if sources else [])
 
 
