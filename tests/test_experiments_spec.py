@@ -60,7 +60,7 @@ def test_recipes_fit_the_signatures(path):
         for panel in recipe.panels:
             used = {cell.algorithm for cell in cells if cell.panel == panel.name}
             control = {cell.label for cell in cells if cell.panel == panel.name and cell.select}
-            assert used == {DESCRIBE} or (used >= EVERYWHERE and control == {"CC, clean rows weighted"})
+            assert used == {DESCRIBE} or (used >= EVERYWHERE and "CC, clean rows weighted" in control)
         first = {(c.panel, c.label): c for c in cells if c.repetition == 0 and c.algorithm != DESCRIBE}
         for cell in first.values():
             _check_cell(cell)
