@@ -38,7 +38,7 @@ class SURE(KernelEstimator):
         width: float = 1.0,
         max_iter: int = 50,
         tol: float = 1e-3,
-        exact_rows: int = 8000,
+        exact_rows: int = 5000,
         n_components: int = 1000,
         *,
         clean_weight: float = 1.0,
