@@ -134,9 +134,9 @@ def test_proden_never_loses_a_candidate_for_good():
     assert (method.train_batch(net, batch, lambda loss: None)[batch.candidates] > 0).all()
 
 
-@pytest.mark.parametrize("beta", [1.0, 2.0])
-def test_lws_weighs_both_sides_and_normalises_each(beta):
-    method = LWS(beta=beta)
+@pytest.mark.parametrize(("beta", "surrogate"), [(1.0, "sigmoid"), (2.0, "sigmoid"), (2.0, "cross-entropy")])
+def test_lws_weighs_both_sides_and_normalises_each(beta, surrogate):
+    method = LWS(beta=beta, surrogate=surrogate)
     loss, confidence, after, batch = run(method)
     z, z_after, sets, weight = before_and_after(after)
 
@@ -144,6 +144,9 @@ def test_lws_weighs_both_sides_and_normalises_each(beta):
         return 1 / (1 + math.exp(-v))
 
     def row(r, s, w):
+        if surrogate == "cross-entropy":
+            p = probabilities(r)
+            return sum(-w[j] * math.log(p[j]) if s[j] else -beta * w[j] * math.log(1 - p[j]) for j in range(K))
         return sum(w[j] * sigmoid(-r[j]) if s[j] else beta * w[j] * sigmoid(r[j]) for j in range(K))
 
     first = [row(r, s, [1 / K] * K) for r, s in zip(z, sets, strict=True)]
@@ -157,6 +160,16 @@ def test_lws_weighs_both_sides_and_normalises_each(beta):
         rows = method.loss(after(batch.x), batch)
     assert torch.isfinite(method.weight_).all()
     np.testing.assert_allclose(rows, second, rtol=1e-10)
+
+
+def test_lws_holds_its_equal_weights_for_the_warm_up():
+    method = LWS(warmup=2)
+    run(method)
+    assert (method.weight_ == 1 / K).all()
+    method.epoch_end(None, 0)
+    net, data = make_problem()
+    method.train_batch(net, make_batch(method, data, torch.arange(N)), lambda loss: None)
+    assert (method.weight_ != 1 / K).any(dim=1).all()
 
 
 def complementary_rows(loss_of_label):
@@ -186,7 +199,7 @@ def test_exp_is_the_exponential_of_the_candidate_mass():
     rows = []
     for r, s in zip(z, sets, strict=True):
         mass, ruled_out = sum(p for p, m in zip(probabilities(r), s, strict=True) if m), K - sum(s)
-        rows.append((K - 1) / ruled_out * math.exp(-mass) if ruled_out else 0.0)
+        rows.append(2 * (K - 1) / ruled_out * math.exp(-mass) if ruled_out else 0.0)
     assert loss == pytest.approx(weighted_mean(rows, weight), rel=1e-12)
 
 

@@ -10,7 +10,7 @@ from mogd.methods.common import complementary
 
 
 class EXP(Method):
-    """`(K−1)/s · exp(−P_S)`, with P_S the probability of the candidates and s the number of labels ruled out.
+    """`2(K−1)/s · exp(−P_S)`, with P_S the probability of the candidates and s the number of labels ruled out.
 
     A row that rules out no label says nothing here and carries no weight.
     """
@@ -18,4 +18,4 @@ class EXP(Method):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         _, per_ruled_out = complementary(batch.candidates, logits.dtype)
         inside = (torch.softmax(logits, dim=1) * batch.candidates).sum(dim=1)
-        return (logits.shape[1] - 1) * per_ruled_out * torch.exp(-inside)  # Eq. 12, over 2 as in the authors' code
+        return 2 * (logits.shape[1] - 1) * per_ruled_out * torch.exp(-inside)  # Eq. 12

@@ -1,9 +1,10 @@
-"""LWS: the leveraged weighted loss with the sigmoid (Wen et al., ICML 2021)."""
+"""LWS: the leveraged weighted loss with the sigmoid (Wen et al., ICML 2021), and its cross-entropy sibling LWC."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import log_softmax
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
 from mogd.methods.common import fresh_logits, posterior
@@ -12,28 +13,45 @@ from mogd.methods.common import fresh_logits, posterior
 class LWS(Method):
     """Candidates are pushed up and the other labels down, each side by the labels that the model finds likely.
 
-    `beta` leverages the side of the labels that are ruled out.
+    Parameters
+    ----------
+    beta : leverage of the side of the labels that are ruled out.
+    surrogate : "sigmoid" for LWS, "cross-entropy" for the paper's LWC.
+    warmup : epochs for which all labels of a row weigh the same; the authors' code has one.
     """
 
     keeps_confidence = True
 
-    def __init__(self, beta: float = 1.0) -> None:
+    def __init__(self, beta: float = 1.0, surrogate: str = "sigmoid", warmup: int = 1) -> None:
         self.beta = beta
+        self.surrogate = surrogate
+        self.warmup = warmup
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
+        if self.surrogate not in ("sigmoid", "cross-entropy"):
+            raise ValueError(f"surrogate must be 'sigmoid' or 'cross-entropy'; got {self.surrogate!r}")
         n_classes = data.candidates.shape[1]
         self.weight_ = torch.full_like(data.candidates, 1 / n_classes, dtype=data.weight.dtype)
+        self.epoch_ = 0
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         weight = self.weight_[batch.index]
-        # −z on the candidates, z off them: one sigmoid for both sides
-        sigmoid = torch.sigmoid(torch.where(batch.candidates, -logits, logits))
-        return (torch.where(batch.candidates, weight, self.beta * weight) * sigmoid).sum(dim=1)
+        if self.surrogate == "sigmoid":  # −z on the candidates, z off them: one sigmoid for both sides
+            cost = torch.sigmoid(torch.where(batch.candidates, -logits, logits))
+        else:
+            log_p = log_softmax(logits, dim=1)
+            highest = 1 - torch.finfo(logits.dtype).eps
+            cost = -torch.where(batch.candidates, log_p, torch.log1p(-log_p.exp().clamp(max=highest)))
+        return (torch.where(batch.candidates, weight, self.beta * weight) * cost).sum(dim=1)
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         step(batch.mean(self.loss(model(batch.x), batch)))
         logits = fresh_logits(model, batch.x)
         confidence = posterior(logits, batch.candidates)  # each side is normalised for itself
-        others = posterior(logits, ~batch.candidates)  # undefined, and not asked for, where no label is ruled out
-        self.weight_[batch.index] = torch.where(batch.candidates, confidence, others)
+        if self.epoch_ + 1 >= self.warmup:
+            others = posterior(logits, ~batch.candidates)  # undefined, and not asked for, where no label is ruled out
+            self.weight_[batch.index] = torch.where(batch.candidates, confidence, others)
         return confidence
+
+    def epoch_end(self, model: nn.Module, epoch: int) -> None:
+        self.epoch_ = epoch + 1
