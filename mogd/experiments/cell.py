@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mogd.algorithms import ALGORITHMS, make
-from mogd.candidates import Candidates
+from mogd.candidates import Candidates, as_labels
 from mogd.datasets import Split
 from mogd.datasets.splits import hold_out
 from mogd.estimator import PartialLabelEstimator
@@ -114,7 +114,7 @@ def _fill(record: Record, cell: Cell) -> None:
         record["curve"] = watcher.curve if cell.curve else None
         if watcher.best is not None:
             probabilities = watcher.best
-    test_y = np.searchsorted(dataset.classes, split.test_y)
+    test_y = as_labels(split.test_y, dataset.classes)
     covered = estimator.predict_proba(split.train.X).argmax(axis=1)
     known = cell.algorithm == "supervised"  # it was told what the others have to find
     record["metrics"] = {

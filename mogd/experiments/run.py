@@ -152,7 +152,8 @@ def _backend(name: str, jobs: int, address: str | None) -> Iterator[str]:
         elif name == "ray":
             ray = _need("ray", "ray")
             _need("ray.util.joblib", "ray").register_ray()
-            ray.init(**({"address": address} if address else {"num_cpus": jobs}), log_to_driver=False, logging_level="error")
+            where: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs}
+            ray.init(**where, log_to_driver=False, logging_level="error")
             stack.callback(ray.shutdown)
             stack.enter_context(parallel_config(backend="ray"))
             yield "list"  # its pool cannot yet give results as they come
