@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from mogd.experiments.run import Plan
     from mogd.experiments.spec import Recipe
 
+FIRST = ("characteristics", "real-world", "fashion-linear", "instance-dependent")  # the quick ones, then by name
+
 
 @app.command()
 def bench(
@@ -27,6 +29,44 @@ def bench(
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and the figures so far; run nothing."),
 ) -> None:
     """Run a recipe: every cell leaves one record, and a run that was stopped goes on where it was."""
+    _bench(recipe, scale, jobs, backend, address, only, out, retry_failed, rerun_changed, dry_run)
+
+
+@app.command()
+def reproduce(
+    scale: str = typer.Option("laptop", help="The scale of every recipe."),
+    jobs: int = typer.Option(0, "--jobs", "-j", help="Cells that run beside each other; 0 takes every core."),
+    backend: str = typer.Option("loky", help="loky (processes here), dask or ray, by joblib."),
+    out: str = typer.Option("results", help="The folder of the records."),
+) -> None:
+    """Run every recipe in the folder benchmarks, then write report.html and docs/results.md from the records."""
+    from pathlib import Path
+
+    from mogd.cli.report import report
+
+    names = sorted(path.stem for path in Path("benchmarks").glob("*.toml") if path.stem != "paper")
+    if not names:
+        raise FileNotFoundError("no recipes in the folder benchmarks: run this in the folder of the project")
+    for name in sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
+        _bench(name, scale, jobs, backend, "", "", out, False, False, False)
+    results = sorted(Path(out).glob(f"*-{scale}.jsonl"))
+    notes, pages = Path("docs/results-notes.md"), Path("docs/methods")
+    report(results, Path("report.html"), "html", notes, None, None)
+    report(results, Path("docs/results.md"), "md", notes, None, pages)
+
+
+def _bench(
+    recipe: str,
+    scale: str,
+    jobs: int,
+    backend: str,
+    address: str,
+    only: str,
+    out: str,
+    retry_failed: bool,
+    rerun_changed: bool,
+    dry_run: bool,
+) -> None:
     from mogd.experiments.run import plan as make_plan
     from mogd.experiments.run import run
     from mogd.experiments.spec import find_recipe, load_recipe
