@@ -9,8 +9,10 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import log_softmax, mse_loss
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
+from mogd.methods.common import posterior
 
 
 class D2CNN(Method):
@@ -40,24 +42,23 @@ class D2CNN(Method):
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         logits = model(batch.x)
-        p = torch.softmax(logits, dim=1)
-        step(batch.mean(self._loss(logits, p, batch)))
+        log_p = log_softmax(logits, dim=1)
+        p = log_p.exp()
+        step(batch.mean(self._loss(log_p, p, batch)))
         outputs = torch.lerp(p.detach(), self.outputs_[batch.index], self.momentum)
         self.outputs_[batch.index] = outputs
-        inside = outputs * batch.candidates  # the start-up factor 1/(1 − momentum^t) cancels here
-        total = inside.sum(dim=1, keepdim=True)
-        return torch.where(total > 0, inside / total, batch.confidence)
+        # outputs on the candidates, normalised: the start-up factor 1/(1 − momentum^t) cancels
+        return posterior(outputs.clamp_(min=torch.finfo(outputs.dtype).tiny).log_(), batch.candidates)
 
     def epoch_end(self, model: nn.Module, epoch: int) -> None:
         self.epoch_ = epoch + 1
 
-    def _loss(self, logits: Tensor, p: Tensor, batch: Batch) -> Tensor:
-        masked = logits.masked_fill(~batch.candidates, -torch.inf)
-        normaliser = masked.logsumexp(dim=1)
-        fidelity = logits.logsumexp(dim=1) - normaliser  # −log Σ_S p
-        entropy = normaliser - (torch.softmax(masked, dim=1) * logits).sum(dim=1)  # of S⊙p / Σ_S p: no log of a zero
-        drift = (p - batch.confidence).square().sum(dim=1)
-        return fidelity + self.discrimination * entropy + self.ensembling * self._ramp() * drift
+    def _loss(self, log_p: Tensor, p: Tensor, batch: Batch) -> Tensor:
+        masked = log_p.masked_fill(~batch.candidates, -torch.inf)
+        fidelity = -masked.logsumexp(dim=1)  # −log Σ_S p
+        entropy = -fidelity - (torch.softmax(masked, dim=1) * log_p).sum(dim=1)  # of S⊙p / Σ_S p: no log of a zero
+        drift = mse_loss(p, batch.confidence, reduction="none").sum(dim=1)
+        return fidelity + self.discrimination * entropy + (self.ensembling * self._ramp()) * drift
 
     def _ramp(self) -> float:
         return math.exp(-5 * (1 - min(1.0, self.epoch_ / max(1, self.ramp))) ** 2)

@@ -31,25 +31,26 @@ class LWS(Method):
         if self.surrogate not in ("sigmoid", "cross-entropy"):
             raise ValueError(f"surrogate must be 'sigmoid' or 'cross-entropy'; got {self.surrogate!r}")
         n_classes = data.candidates.shape[1]
-        self.weight_ = torch.full_like(data.candidates, 1 / n_classes, dtype=data.weight.dtype)
+        equal = torch.full_like(data.candidates, 1 / n_classes, dtype=data.weight.dtype)
+        self.weight_ = torch.where(data.candidates, equal, self.beta * equal)  # with the leverage in it
         self.epoch_ = 0
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        weight = self.weight_[batch.index]
         if self.surrogate == "sigmoid":  # −z on the candidates, z off them: one sigmoid for both sides
-            cost = torch.sigmoid(torch.where(batch.candidates, -logits, logits))
+            cost = torch.sigmoid(logits * torch.where(batch.candidates, -1.0, 1.0).to(logits.dtype))
         else:
             log_p = log_softmax(logits, dim=1)
             highest = 1 - torch.finfo(logits.dtype).eps
             cost = -torch.where(batch.candidates, log_p, torch.log1p(-log_p.exp().clamp(max=highest)))
-        return (torch.where(batch.candidates, weight, self.beta * weight) * cost).sum(dim=1)
+        return (self.weight_[batch.index] * cost).sum(dim=1)
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         step(batch.mean(self.loss(model(batch.x), batch)))
         logits = fresh_logits(model, batch.x)
         confidence = posterior(logits, batch.candidates)  # each side is normalised for itself
         if self.epoch_ + 1 >= self.warmup:
-            others = posterior(logits, ~batch.candidates)  # undefined, and not asked for, where no label is ruled out
+            # undefined, and not asked for, where no label is ruled out
+            others = self.beta * torch.softmax(logits.masked_fill(batch.candidates, -torch.inf), dim=1)
             self.weight_[batch.index] = torch.where(batch.candidates, confidence, others)
         return confidence
 
