@@ -209,3 +209,23 @@ def test_the_runner_costs_under_five_per_cent(tmp_path):
     own = sum(sum(record["seconds"].values()) for record in ended)
     assert len(ended) == len(cells)
     assert total <= 1.05 * own, f"{total:.2f} s for {own:.2f} s of training"
+
+
+def test_reproduce_runs_every_recipe_and_writes_the_pages(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from mogd.cli import app
+
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "docs" / "methods").mkdir(parents=True)
+    (tmp_path / "docs" / "results-notes.md").write_text("# Notes\n\n## quick\n\nRead this first.\n")
+    write_recipe(tmp_path / "benchmarks", '"plknn", "clpl", "clean-logistic"')
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", "--jobs", "1"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "18 cells to run" in done.output
+    assert "Read this first." in (tmp_path / "docs" / "results.md").read_text()
+    assert "CLPL" in (tmp_path / "report.html").read_text()
+    again = CliRunner().invoke(app, ["bench", "quick", "--dry-run"], catch_exceptions=False)
+    assert "0 cells to run" in again.output
+    assert "18 done already" in again.output
