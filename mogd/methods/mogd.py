@@ -58,6 +58,7 @@ class MoGD(Method):
     """
 
     needs_clean_set = True
+    default_clean_weight = 5.0  # chosen on training folds of Lost, MSRCv2 and BirdSong
     keeps_confidence = True
     momentum = 0.98  # of the running means behind the shrinkage and the scale
     compare_every = 4  # gradients between two comparisons of the halves, where a comparison costs a pass
