@@ -91,7 +91,7 @@ class MoGD(Method):
         self.prior_momentum = prior_momentum
 
     @classmethod
-    def paper(cls, beta: float = 1.0, **changes: Any) -> Self:
+    def paper(cls, beta: float = 10.0, **changes: Any) -> Self:
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
         printed: dict[str, Any] = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
         return cls(beta=beta, **(printed | changes))
