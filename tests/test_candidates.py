@@ -66,7 +66,7 @@ def test_labels_are_one_candidate_each() -> None:
 
 def test_numeric_annotators_need_to_be_said_and_become_whole_numbers() -> None:
     wide = np.array([[0, 1, np.nan], [2, np.nan, np.nan], [1, 1, 1]])
-    with pytest.raises(ValueError, match="rows 0, 1 .*form='annotators'"):
+    with pytest.raises(ValueError, match=r"rows 0, 1 .*form='annotators'"):
         as_candidates(wide)
     found = as_candidates(wide, form="annotators")
     assert found.classes.tolist() == [0, 1, 2]
