@@ -313,6 +313,25 @@ def test_d2cnn_terms_and_running_outputs():
             net.bias += torch.linspace(-0.5, 0.5, K)
 
 
+def test_d2cnn_derivative_is_the_one_that_torch_records():
+    method = D2CNN(discrimination=0.3, ensembling=2.0, ramp=1)
+    net, data = make_problem()
+    method.start(net, data, torch.Generator())
+    method.epoch_end(net, 0)  # the temporal term at its full weight
+    batch = make_batch(method, data, torch.arange(N))
+    log_p = torch.log_softmax(net(data.x), dim=1)
+    mass = (log_p.exp() * data.candidates).sum(dim=1)
+    inside = torch.where(data.candidates, log_p.exp() / mass[:, None], 1.0)
+    drift = (log_p.exp() - batch.confidence).square().sum(dim=1)
+    expected = batch.mean(-mass.log() - 0.3 * (inside * inside.log()).sum(dim=1) + 2.0 * drift)
+    losses = []
+    method.train_batch(net, batch, losses.append)
+    parameters = list(net.parameters())
+    found = torch.autograd.grad(3 * losses[0], parameters)  # and the loss may be scaled
+    for a, b in zip(found, torch.autograd.grad(expected, parameters), strict=True):
+        torch.testing.assert_close(a, 3 * b, rtol=1e-10, atol=1e-13)
+
+
 def test_a_second_pass_leaves_batch_norm_alone_and_uses_batch_statistics():
     net = nn.Sequential(nn.BatchNorm1d(D), nn.Linear(D, K)).double().train()
     x = make_problem()[1].x * 3 + 1

@@ -8,6 +8,8 @@ import torch
 from scipy.special import digamma, gammaln
 from sklearn.neighbors import NearestNeighbors
 from torch import nn
+from torch.distributions import Dirichlet, kl_divergence
+from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
 
 import mogd
 from mogd.methods import valen
@@ -81,7 +83,7 @@ def test_divergence_from_the_flat_dirichlet():
         total = sum(a)
         value = gammaln(total) - sum(gammaln(v) for v in a) - gammaln(K)
         rows.append(value + sum((v - 1) * (digamma(v) - digamma(total)) for v in a))
-    np.testing.assert_allclose(valen.flat_divergence(alpha), rows, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(valen.flat_divergence(alpha)[0], rows, rtol=1e-10, atol=1e-12)
     assert rows[1] == pytest.approx(0, abs=1e-12)
 
 
@@ -167,6 +169,38 @@ def test_main_loop_loss_and_targets(beta, gamma, reconstruction, kappa):
     losses[0].backward()
     assert all(p.grad.abs().sum() > 0 for p in [*net.parameters(), *method.encoder_.parameters()])
     assert all((p.grad.abs().sum() > 0) == (reconstruction > 0) for p in method.decoder_.parameters())
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0])  # the second takes α past its bounds
+def test_derivatives_are_those_that_torch_records(spread):
+    params = {"beta": 0.3, "gamma": 2.0, "reconstruction": 0.7}
+    method, net, batch = begin(**params)
+    with torch.no_grad():
+        method.encoder_.weight *= spread
+    tensors = [*net.parameters(), *method.encoder_.parameters(), *method.decoder_.parameters()]
+    torch.manual_seed(3)
+    outputs, encoded = net(batch.x), method.encoder_(batch.x)
+    log_p = log_softmax(encoded, dim=1)
+    inside = log_p.masked_fill(~batch.candidates, -torch.inf)
+    pi = (inside - inside.logsumexp(dim=1, keepdim=True).detach()).exp() + 0.01
+    sample = Dirichlet(pi).rsample()
+    alpha = (encoded / 4).exp().clamp(0.01, 30)
+    assert ((alpha == 0.01) | (alpha == 30)).any() == (spread > 1)
+    rows = -(method.distribution_[batch.index] * log_softmax(outputs, dim=1)).sum(dim=1)
+    rows = rows - 2.0 * (batch.confidence * log_p).sum(dim=1)
+    rows = rows + 0.3 * kl_divergence(Dirichlet(alpha), Dirichlet(torch.ones_like(alpha)))
+    rows = rows + 0.7 * (method.decoder_(sample) - batch.x).square().mean(dim=1)
+    labels = batch.candidates.double()
+    rows = rows + 0.01 * binary_cross_entropy_with_logits(sample, labels, reduction="none").mean(dim=1)
+    graph = torch.softmax(torch.sigmoid(sample @ sample.T), dim=1) - method.adjacency(batch.index)
+    expected = torch.autograd.grad(batch.mean(rows) + graph.square().mean(), tensors)
+
+    losses = []
+    torch.manual_seed(3)
+    method.train_batch(net, batch, losses.append)
+    found = torch.autograd.grad(3 * losses[0], tensors)  # and the loss may be scaled
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, 3 * b, rtol=1e-8, atol=1e-12)
 
 
 def test_permuting_the_classes_permutes_everything(monkeypatch):

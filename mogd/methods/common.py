@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,25 @@ from torch.func import functional_call
 from torch.nn.functional import log_softmax
 
 Buffers = dict[str, Tensor]  # by buffer name
+
+
+class _Explicit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*gradients)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *[g.mul_(grads[0]) for g in ctx.saved_tensors]  # a second pass would be refused by torch
+
+
+def explicit(value: Tensor, inputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """The loss `value`, one number, whose derivatives by the inputs are known.
+
+    For losses of small matrices, where a long chain of recorded operations costs more than the arithmetic.
+    """
+    return cast(Tensor, _Explicit.apply(value, gradients, *inputs))
 
 
 def posterior(logits: Tensor, candidates: Tensor) -> Tensor:

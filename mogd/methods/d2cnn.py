@@ -9,10 +9,10 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, mse_loss
+from torch.nn.functional import log_softmax
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
-from mogd.methods.common import posterior
+from mogd.methods.common import explicit, posterior
 
 
 class D2CNN(Method):
@@ -42,23 +42,32 @@ class D2CNN(Method):
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         logits = model(batch.x)
-        log_p = log_softmax(logits, dim=1)
-        p = log_p.exp()
-        step(batch.mean(self._loss(log_p, p, batch)))
-        outputs = torch.lerp(p.detach(), self.outputs_[batch.index], self.momentum)
+        p, loss, gradient = self._parts(logits.detach(), batch)
+        share = batch.weight / batch.weight.sum()
+        step(explicit(torch.dot(share, loss), [logits], [gradient.mul_(share[:, None])]))
+        outputs = torch.lerp(p, self.outputs_.index_select(0, batch.index), self.momentum)
         self.outputs_[batch.index] = outputs
         # outputs on the candidates, normalised: the start-up factor 1/(1 − momentum^t) cancels
-        return posterior(outputs.clamp_(min=torch.finfo(outputs.dtype).tiny).log_(), batch.candidates)
+        kept = outputs.clamp_(min=torch.finfo(outputs.dtype).tiny).mul_(batch.candidates)
+        return kept.div_(kept.sum(dim=1, keepdim=True))
 
     def epoch_end(self, model: nn.Module, epoch: int) -> None:
         self.epoch_ = epoch + 1
 
-    def _loss(self, log_p: Tensor, p: Tensor, batch: Batch) -> Tensor:
-        masked = log_p.masked_fill(~batch.candidates, -torch.inf)
-        fidelity = -masked.logsumexp(dim=1)  # −log Σ_S p
-        entropy = -fidelity - (torch.softmax(masked, dim=1) * log_p).sum(dim=1)  # of S⊙p / Σ_S p: no log of a zero
-        drift = mse_loss(p, batch.confidence, reduction="none").sum(dim=1)
-        return fidelity + self.discrimination * entropy + (self.ensembling * self._ramp()) * drift
+    def _parts(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The probabilities p, the loss of each row, and its derivative by the logits."""
+        log_p = log_softmax(logits, dim=1)
+        p = log_p.exp()
+        q = posterior(logits, batch.candidates)  # S⊙p / Σ_S p
+        expected = (q * log_p).sum(dim=1)  # no log of a zero
+        fidelity = -log_p.masked_fill(~batch.candidates, -torch.inf).logsumexp(dim=1)  # −log Σ_S p
+        entropy = -fidelity - expected  # of q
+        drift = p - batch.confidence
+        weight = self.ensembling * self._ramp()
+        loss = fidelity + self.discrimination * entropy + weight * drift.square().sum(dim=1)
+        by_entropy = q * (expected[:, None] - log_p)  # −q (log q + entropy)
+        by_drift = p * (drift - (p * drift).sum(dim=1, keepdim=True))
+        return p, loss, (p - q).add_(by_entropy, alpha=self.discrimination).add_(by_drift, alpha=2 * weight)
 
     def _ramp(self) -> float:
         return math.exp(-5 * (1 - min(1.0, self.epoch_ / max(1, self.ramp))) ** 2)

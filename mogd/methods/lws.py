@@ -42,7 +42,7 @@ class LWS(Method):
             log_p = log_softmax(logits, dim=1)
             highest = 1 - torch.finfo(logits.dtype).eps
             cost = -torch.where(batch.candidates, log_p, torch.log1p(-log_p.exp().clamp(max=highest)))
-        return (self.weight_[batch.index] * cost).sum(dim=1)
+        return (self.weight_.index_select(0, batch.index) * cost).sum(dim=1)
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         step(batch.mean(self.loss(model(batch.x), batch)))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
-from torch.distributions import Dirichlet
-from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, mse_loss
+from torch.nn.functional import log_softmax, softplus
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
-from mogd.methods.common import log_candidate_mass, posterior, weighted_cross_entropy, with_features
+from mogd.methods.common import explicit, posterior, weighted_cross_entropy, with_features
 
 
 class VALEN(Method):
@@ -72,7 +72,8 @@ class VALEN(Method):
         self.position_ = torch.full((len(data.x),), len(data.x), device=data.x.device)  # of a row in the batch at hand
         if data.x.dtype == torch.uint8:
             some = data.x[:4096].to(dtype)
-            self.centre_, self.spread_ = some.mean(), some.std().clamp(min=1)
+            self.scale_ = 1 / max(1.0, some.std().item())
+            self.shift_ = -self.scale_ * some.mean()
         if self.warmup <= 0:
             self._begin_main(model)
         else:
@@ -90,17 +91,39 @@ class VALEN(Method):
             return recovered
         encoded = self.encoder_(batch.x)
         sample = sample_labels(encoded, batch.candidates)
-        loss = weighted_cross_entropy(outputs, self.distribution_[batch.index])  # L_o
-        loss = loss + self.gamma * weighted_cross_entropy(encoded, batch.confidence)  # L_d
-        loss = loss + self.beta * flat_divergence((encoded / 4).exp().clamp(0.01, 30))  # L_α
-        difference = mse_loss(self.decoder_(sample), self._target(batch.x), reduction="none")
-        loss = loss + self.reconstruction * difference.mean(dim=1)  # L_x
-        loss = loss + 0.01 * candidate_error(sample, batch.candidates)  # L_y
-        step(batch.mean(loss) + graph_error(sample, self.adjacency(batch.index)))  # L_A
+        rebuilt = self.decoder_(sample)
+        loss, gradients = self._parts(outputs, encoded, sample, rebuilt, batch)
+        step(explicit(loss, [outputs, encoded, sample, rebuilt], gradients))
         drawn = sample.detach() * batch.candidates
         drawn /= drawn.sum(dim=1, keepdim=True)
         self.distribution_[batch.index] = torch.lerp(batch.confidence, drawn, self.kappa)
         return recovered
+
+    @torch.no_grad()
+    def _parts(
+        self, outputs: Tensor, encoded: Tensor, sample: Tensor, rebuilt: Tensor, batch: Batch
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The loss, and its derivatives by the four tensors."""
+        share = batch.weight / batch.weight.sum()  # of a row in the mean
+        raw = (encoded / 4).exp_()
+        alpha = raw.clamp(0.01, 30)
+        l_o, by_outputs = cross_entropy(outputs, self.distribution_.index_select(0, batch.index))
+        l_d, by_encoded = cross_entropy(encoded, batch.confidence)
+        l_alpha, by_alpha = flat_divergence(alpha)
+        difference, size = rebuilt.detach().sub_(self._target(batch.x)), rebuilt.shape[1]  # in place: it is wide
+        l_x = torch.linalg.vector_norm(difference, dim=1).square_().div_(size)
+        l_y, by_sample = candidate_error(sample, batch.candidates)
+        l_a, by_graph = graph_error(sample, self.adjacency(batch.index))
+        rows = l_o + self.gamma * l_d + self.beta * l_alpha + self.reconstruction * l_x + 0.01 * l_y
+        by_alpha *= (raw == alpha) * alpha  # back through the clip, then the exponential
+        by_encoded = torch.add(self.gamma * by_encoded, by_alpha, alpha=self.beta / 4)
+        each = share[:, None]
+        return torch.dot(share, rows) + l_a, [
+            by_outputs.mul_(each),
+            by_encoded.mul_(each),
+            torch.addcmul(by_graph, by_sample, each, value=0.01),
+            difference.mul_((2 * self.reconstruction / size) * each),
+        ]
 
     def epoch_end(self, model: nn.Module, epoch: int) -> None:
         if epoch + 1 == self.warmup:
@@ -127,7 +150,10 @@ class VALEN(Method):
     def _target(self, x: Tensor) -> Tensor:
         """The row as the decoder should give it: flat, and of unit scale where it came as whole-number pixels."""
         x = x.flatten(1)
-        return x.to(self.centre_.dtype).sub_(self.centre_).div_(self.spread_) if x.dtype == torch.uint8 else x
+        return torch.add(self.shift_, x, alpha=self.scale_) if x.dtype == torch.uint8 else x
+
+
+Part = tuple[Tensor, Tensor]  # a loss, for each row, and its derivative by the first argument
 
 
 def decoder(n_classes: int, size: int, width: int) -> nn.Sequential:
@@ -139,35 +165,79 @@ def decoder(n_classes: int, size: int, width: int) -> nn.Sequential:
     return nn.Sequential(first, nn.ReLU(), last)
 
 
+class _Concentration(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, encoded: Tensor, candidates: Tensor) -> Tensor:
+        share = posterior(encoded, candidates)
+        ctx.save_for_backward(encoded, share)
+        return share + 0.01
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        encoded, share = ctx.saved_tensors
+        grad = grads[0] * share  # by log p, of which the share is a fixed multiple of the exponential
+        return torch.addcmul(grad, torch.softmax(encoded, dim=1), grad.sum(dim=1, keepdim=True), value=-1), None
+
+
+class _Sample(torch.autograd.Function):
+    """`Dirichlet(π).rsample()`, without the derivative by the labels off the candidates: their π is a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, pi: Tensor, candidates: Tensor) -> Tensor:
+        sample = torch._sample_dirichlet(pi).clamp_(min=1e-18)  # products of smaller ones are subnormal, thus slow
+        ctx.save_for_backward(pi, sample, candidates)
+        return sample
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        pi, sample, candidates = ctx.saved_tensors
+        row, column = candidates.nonzero(as_tuple=True)
+        spread = torch._dirichlet_grad(sample[row, column], pi[row, column], pi.sum(dim=1)[row])
+        centred = grads[0] - (sample * grads[0]).sum(dim=1, keepdim=True)
+        return torch.zeros_like(pi).masked_scatter_(candidates, spread).mul_(centred), None
+
+
 def concentration(encoded: Tensor, candidates: Tensor) -> Tensor:
     """`π = S⊙p / Σ_S p + 0.01`, with the denominator held fixed; 0.01 keeps the gradient of a sample finite."""
-    share = log_softmax(encoded, dim=1) - log_candidate_mass(encoded.detach(), candidates)[:, None]
-    return share.masked_fill(~candidates, -torch.inf).exp() + 0.01
+    return _Concentration.apply(encoded, candidates)
 
 
 def sample_labels(encoded: Tensor, candidates: Tensor) -> Tensor:
     """One reparameterised sample of `Dir(π)`."""
-    return Dirichlet(concentration(encoded, candidates), validate_args=False).rsample()
+    return _Sample.apply(concentration(encoded, candidates), candidates)
 
 
-def flat_divergence(alpha: Tensor) -> Tensor:
-    """`KL(Dir(α) ‖ Dir(1))` of each row."""
-    n_classes = alpha.shape[1]
-
-    def part(value: Tensor, flat: int) -> Tensor:
-        return (value - flat) * torch.digamma(value) - torch.lgamma(value)
-
-    return part(alpha, 1).sum(dim=1) - part(alpha.sum(dim=1), n_classes) - math.lgamma(n_classes)
+def cross_entropy(logits: Tensor, target: Tensor) -> Part:
+    """`−Σ_j w_j log p_j`."""
+    log_p = log_softmax(logits, dim=1)
+    value = -(target * log_p).sum(dim=1)
+    return value, log_p.exp_().mul_(target.sum(dim=1, keepdim=True)).sub_(target)
 
 
-def candidate_error(sample: Tensor, candidates: Tensor) -> Tensor:
-    """Binary cross entropy of each row's candidates, the sample taken as logits."""
-    return binary_cross_entropy_with_logits(sample, candidates.to(sample.dtype), reduction="none").mean(dim=1)
+def flat_divergence(alpha: Tensor) -> Part:
+    """`KL(Dir(α) ‖ Dir(1))`."""
+    total, n_classes = alpha.sum(dim=1, keepdim=True), alpha.shape[1]
+    over, whole = alpha - 1, total - n_classes
+    value = (over * torch.digamma(alpha) - torch.lgamma(alpha)).sum(dim=1)
+    value -= (whole * torch.digamma(total) - torch.lgamma(total))[:, 0] + math.lgamma(n_classes)
+    return value, over.mul_(torch.polygamma(1, alpha)).sub_(whole * torch.polygamma(1, total))
 
 
-def graph_error(sample: Tensor, adjacency: Tensor) -> Tensor:
-    """Mean squared difference between the graph and the one that the samples' inner products give."""
-    return (torch.softmax(torch.sigmoid(sample @ sample.T), dim=1) - adjacency).square().mean()
+def candidate_error(sample: Tensor, candidates: Tensor) -> Part:
+    """Binary cross entropy of the candidates, the sample taken as logits."""
+    inside, n_classes = candidates.to(sample.dtype), sample.shape[1]
+    return (softplus(sample) - inside * sample).mean(dim=1), torch.sigmoid(sample).sub_(inside).div_(n_classes)
+
+
+def graph_error(sample: Tensor, adjacency: Tensor) -> Part:
+    """Mean squared difference between the graph and the one that the samples' inner products give: one number."""
+    near = torch.sigmoid(sample @ sample.T)
+    soft = torch.softmax(near, dim=1)
+    difference = (soft - adjacency).view(-1)
+    value = torch.dot(difference, difference) / difference.numel()
+    slope = difference.view_as(soft).mul_(soft)  # back through the softmax, the sigmoid and the product
+    slope.addcmul_(soft, slope.sum(dim=1, keepdim=True), value=-1).mul_(near.addcmul_(near, near, value=-1))
+    return value, ((slope + slope.T) @ sample).mul_(2 / difference.numel())
 
 
 def nearest(points: Tensor, count: int) -> Tensor:
