@@ -1,9 +1,11 @@
-"""What all tests share: where the genuine data are."""
+"""What all tests share: where the genuine data are, and what happens where something from outside is missing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -13,9 +15,29 @@ if "MOGD_DATA" not in os.environ and _BESIDE.is_dir():
 
 
 @pytest.fixture(scope="session")
-def genuine_data() -> Path:
-    """The folder with the genuine Lost, MSRCv2 and BirdSong; a test that needs them fails where they are missing."""
+def missing() -> Callable[[str], NoReturn]:
+    """What a test calls when data or a program are missing: it fails on CI, and is skipped elsewhere."""
+
+    def stop(message: str) -> NoReturn:
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+
+    return stop
+
+
+@pytest.fixture(scope="session")
+def genuine_data(missing: Callable[[str], NoReturn]) -> Path:
+    """The folder with the genuine Lost, MSRCv2 and BirdSong."""
     for folder in os.environ.get("MOGD_DATA", "").split(os.pathsep):
         if folder and all(Path(folder, f"{name}.mat").is_file() for name in ("lost", "MSRCv2", "BirdSong")):
             return Path(folder)
-    pytest.fail("the tests need the genuine lost.mat, MSRCv2.mat and BirdSong.mat: set MOGD_DATA to their folder")
+    missing("this needs the genuine lost.mat, MSRCv2.mat and BirdSong.mat: set MOGD_DATA to their folder")
+
+
+@pytest.fixture(scope="session")
+def fashion_mnist(missing: Callable[[str], NoReturn]) -> Path:
+    """The folder of the complete Fashion-MNIST."""
+    from mogd.datasets.sources import find
+
+    return find("fashion-mnist") or missing("this needs Fashion-MNIST: `apt-get install dataset-fashion-mnist`")

@@ -20,7 +20,7 @@ from mogd.cli import app
 from mogd.datasets import fetch as module
 from mogd.datasets import load
 from mogd.datasets.fetch import fetch
-from mogd.datasets.sources import SOURCES, SYSTEM_FOLDERS, Remote, find, source
+from mogd.datasets.sources import SOURCES, Remote, find, source
 
 NOWHERE = "http://127.0.0.1:9/"  # the port of discard, which nothing listens on
 
@@ -142,13 +142,13 @@ def tools(folder, monkeypatch, **scripts):
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-def test_fashion_mnist_comes_from_debians_package(cache, tmp_path, monkeypatch):
+def test_fashion_mnist_comes_from_debians_package(fashion_mnist, cache, tmp_path, monkeypatch):
     change(
         monkeypatch,
         "fashion-mnist",
         remotes=tuple(replace(r, url=NOWHERE + r.filename) for r in source("fashion-mnist").remotes),
     )
-    original = SYSTEM_FOLDERS[0] / "fashion-mnist"
+    original = fashion_mnist
     tools(
         tmp_path / "bin", monkeypatch,
         apt_get='[ "$1" = download ] && touch dataset-fashion-mnist_0_all.deb',

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -45,12 +44,10 @@ CLIPPED = """() => [...document.querySelectorAll('svg text')].filter((t) => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(missing: Callable[[str], NoReturn]) -> Iterator[Browser]:
     chromium = shutil.which("chromium")
     if chromium is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is missing: the report must be tested in a browser")
-        pytest.skip("no chromium here: `apt-get install chromium` to test the report in a browser")
+        missing("the report is tested in a browser: `apt-get install chromium`")
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         yield found
