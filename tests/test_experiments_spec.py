@@ -142,3 +142,12 @@ def test_the_papers_figures_are_those_of_its_tables():
     assert figures.find("real-world", "lost", {}, "cc", "CC, clean rows weighted") is None
     panels = {(cell.panel, cell.dataset, json.dumps(cell.setting)) for p in RECIPES for cell in load_recipe(p).cells()}
     assert {key[:3] for key in figures._found} <= panels, "a printed table has no recipe"
+
+
+def test_only_keeps_cells_by_the_beginning_of_words() -> None:
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == "real-world"), "laptop")
+    rc = recipe.cells("rc")
+    assert {cell.algorithm for cell in rc} == {"rc"}  # and not every cell of MSRCv2
+    weighted = recipe.cells("lost cc weighted")
+    assert {(cell.dataset, cell.label) for cell in weighted} == {("lost", "CC, clean rows weighted")}
+    assert {cell.label for cell in recipe.cells("cc -weighted")} == {"CC"}

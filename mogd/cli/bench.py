@@ -22,7 +22,7 @@ def bench(
     jobs: int = typer.Option(0, "--jobs", "-j", help="Cells that run beside each other; 0 takes every core."),
     backend: str = typer.Option("loky", help="loky (processes here), dask or ray, by joblib."),
     address: str = typer.Option("", help="A running Dask scheduler or Ray cluster; without it a local one is made."),
-    only: str = typer.Option("", help="Run the cells that hold all these words: data set, algorithm, label, setting."),
+    only: str = typer.Option("", help="Run cells with these words (data set, method, label, setting); -word excludes."),
     out: str = typer.Option("results", help="The folder of the records."),
     retry_failed: bool = typer.Option(False, "--retry-failed", help="Run failed cells again."),
     rerun_changed: bool = typer.Option(False, "--rerun-changed", help="Run cells again whose code has changed since."),

@@ -64,11 +64,13 @@ class Cell:
         del definition["order"]
         return hashlib.sha256(json.dumps(definition, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
-    @property
-    def text(self) -> str:
-        """What `--only` looks in."""
+    def matches(self, only: str) -> bool:
+        """Whether a word of the cell begins with each word of `only`, and none with those that have a minus before."""
         setting = " ".join(f"{name}={value}" for name, value in self.setting.items())
-        return f"{self.panel} {self.dataset} {self.algorithm} {self.label} {setting}".lower()
+        text = f"{self.panel} {self.dataset} {self.algorithm} {self.label} {setting}".lower()
+        own = text.replace(",", " ").split()
+        wanted = [(word.removeprefix("-"), not word.startswith("-")) for word in only.lower().split()]
+        return all(any(mine.startswith(word) for mine in own) == present for word, present in wanted)
 
     def derived_seed(self, purpose: str) -> int:
         """A seed for one purpose, the same for every algorithm, so that all are given the same data and start."""
@@ -113,10 +115,9 @@ class Recipe:
     panels: list[Panel]
 
     def cells(self, only: str = "") -> list[Cell]:
-        """Every cell, a whole repetition before the next; `only` keeps those that hold all of its words."""
-        words = only.lower().split()
+        """Every cell, a whole repetition before the next; `only` keeps those that match all of its words."""
         found = [cell for number, panel in enumerate(self.panels) for cell in _cells(self, panel, number)]
-        return sorted((c for c in found if all(word in c.text for word in words)), key=lambda cell: cell.repetition)
+        return sorted((cell for cell in found if cell.matches(only)), key=lambda cell: cell.repetition)
 
 
 def find_recipe(name: str | Path) -> Path:
