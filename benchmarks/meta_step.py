@@ -30,7 +30,7 @@ FASTER_THAN_LITERAL = 1.7
 
 def case(name: str) -> tuple[nn.Module, tuple[int, ...], int]:
     if name == "wide-resnet":
-        return make_backbone("wide-resnet", (3, 32, 32), 10, depth=10, widen=1), (3, 32, 32), 64
+        return make_backbone("wide-resnet", (3, 32, 32), 10, depth=10, widen=2), (3, 32, 32), 64
     if name == "mlp":
         return mlp((784,), 10, hidden=(300, 300), dropout=0.3), (784,), 256
     return linear((784,), 10), (784,), 256

@@ -116,20 +116,20 @@ class MoGD(Method):
         logits, estimates = self._alignments(model, batch)
         if self.shrink:
             estimates = [_centre(a, batch.candidates & self.known_) for a in estimates]
-        mean = sum(estimates[1:], estimates[0]) / len(estimates)
+        mean = estimates[0] if len(estimates) == 1 else (estimates[0] + estimates[1]) / 2
         log_prior = self._log_prior(logits.detach(), batch)
         if self.normalize == "sum":
             helpful = mean.clamp(min=0) * batch.candidates
             total = helpful.sum(dim=1, keepdim=True)
-            confidence = torch.where(total > 0, helpful / total, 0.0)
+            weight = torch.where(total > 0, helpful / total, 0.0)
+            confidence = torch.where(total > 0, weight, posterior(log_prior, batch.candidates))
         else:
             move = self._size(estimates, mean, batch.candidates) * mean
             if self.clip:
                 move = move.clamp(min=0)  # Eq. 7
-            confidence = posterior(log_prior + move, batch.candidates)  # Eq. 8
-        step(batch.mean(weighted_cross_entropy(logits, confidence)))  # Eq. 9
-        used = confidence.sum(dim=1, keepdim=True) > 0
-        return torch.where(used, confidence, posterior(log_prior, batch.candidates))
+            weight = confidence = posterior(log_prior + move, batch.candidates)  # Eq. 8
+        step(batch.mean(weighted_cross_entropy(logits, weight)))  # Eq. 9
+        return confidence
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
         """The shrinkage s and the alignment's root mean square: how much the clean set had to say."""
