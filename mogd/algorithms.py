@@ -83,6 +83,8 @@ def make(name: str, **params: Any) -> PartialLabelEstimator:
         raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(ALGORITHMS)}")
     algorithm = ALGORITHMS[name]
     if algorithm.kind == "classical":
+        own = set(signature(algorithm.load()).parameters)
+        _refuse_unknown(name, set(params) - own, own)
         return algorithm.load()(**params)
     return _deep_estimator(algorithm.load(), name, params)
 
@@ -93,7 +95,11 @@ def _deep_estimator(factory: Any, name: str, params: dict[str, Any]) -> PartialL
     own = set(signature(ALGORITHMS[name].load()).parameters)
     of_method = {key: value for key, value in params.items() if key in own}
     rest = {key: value for key, value in params.items() if key not in own}
-    unknown = set(rest) - set(signature(PartialLabelClassifier).parameters)
-    if unknown:
-        raise ValueError(f"{name} has no parameter {', '.join(sorted(unknown))}; its own are {', '.join(sorted(own))}")
+    shared = set(signature(PartialLabelClassifier).parameters) - {"method"}
+    _refuse_unknown(name, set(rest) - shared, own | shared)
     return PartialLabelClassifier(method=factory(**of_method), **rest)
+
+
+def _refuse_unknown(name: str, unknown: set[str], known: set[str]) -> None:
+    if unknown:
+        raise ValueError(f"{name} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")

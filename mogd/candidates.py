@@ -210,7 +210,7 @@ def _from_matrix(y: Any, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarr
     if not ok.all():
         raise ValueError(
             f"a candidate matrix holds only 0 and 1; {name_rows(np.flatnonzero(~ok))} "
-            "hold something else: for one column per annotator pass form='annotators'"
+            "hold something else: for one column per annotator use mogd.as_candidates(y, form='annotators')"
         )
     if names is None:
         names = np.arange(dense.shape[1])
@@ -276,7 +276,7 @@ def _pairs_of_votes(votes: Any, rows: Sequence[Any] | None) -> tuple[np.ndarray,
     tasks, labels = tasks[~missing], labels[~missing]
     order = np.unique(tasks) if rows is None else np.asarray(rows)
     if rows is None and (order.dtype.kind not in "iu" or not np.array_equal(order, np.arange(len(order)))):
-        raise ValueError("the tasks of the votes are not 0, 1, … n-1: pass rows=[…], the task of each row in order")
+        raise ValueError("the tasks of the votes are not 0, 1, … n-1: use mogd.as_candidates(votes, rows=[…])")
     index, known = _positions(tasks, order)
     if not known.all():
         raise ValueError(f"the votes name task {tasks[~known].tolist()[0]!r}, which is in no row: drop these votes")

@@ -90,6 +90,11 @@ def train(
             batch = Batch(index, x, data.candidates[index], confidence[index], data.weight[index])
             confidence[index] = method.train_batch(model, batch, step)
         entry = {"epoch": epoch + 1, "loss": float(losses.mean()), "lr": settings.lr_at(epoch)}
+        if not math.isfinite(entry["loss"]):
+            raise ValueError(
+                f"training diverged in epoch {epoch + 1} (the loss is {entry['loss']}): lower lr, which is "
+                f"{settings.lr}, or scale the features, for instance by scale='standard'"
+            )
         entry |= method.epoch_end(model, epoch) or {}
         entry["seconds"] = time.perf_counter() - began
         if on_epoch is not None:

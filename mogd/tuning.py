@@ -71,6 +71,10 @@ def tune(
     optuna = _optuna()
     if name not in ALGORITHMS and name != "mogd-paper":
         raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(ALGORITHMS)}")
+    if (trials is not None and trials < 1) or (minutes is not None and minutes <= 0):
+        raise ValueError(f"trials must be at least 1 and minutes more than 0; got {trials!r} and {minutes!r}")
+    if (X_val is None) != (y_val is None):
+        raise ValueError("X_val and y_val go together: clean rows need both")
     searched = {key: values for key, values in (space or space_of(name)).items() if key not in fixed}
     table: list[dict[str, Any]] = []
 

@@ -76,7 +76,7 @@ def test_numeric_annotators_need_to_be_said_and_become_whole_numbers() -> None:
 def test_votes_without_rows_need_counted_tasks() -> None:
     counted = VOTES.assign(task=VOTES["task"].str[1:].astype(int) - 1)
     np.testing.assert_array_equal(as_candidates(counted).matrix, MATRIX)
-    with pytest.raises(ValueError, match=r"pass rows=\["):
+    with pytest.raises(ValueError, match=r"rows=\["):
         as_candidates(VOTES)
     with pytest.raises(ValueError, match="task 't4', which is in no row"):
         as_candidates(VOTES, rows=TASKS[:3])

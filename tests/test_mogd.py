@@ -230,3 +230,14 @@ def test_clean_rows_come_from_rows_with_one_candidate_when_none_are_given() -> N
     assert len(model.confidence_) == len(x)
     with pytest.raises(ValueError, match="needs clean rows: pass X_val"):
         PartialLabelClassifier(epochs=1).fit(x[~single], candidates[~single])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("meta_every", 0), ("clean_batch_size", 0), ("beta", "abc"), ("strength", -1.0), ("prior_momentum", None)],
+)
+def test_wrong_number_is_named(name: str, value: object) -> None:
+    x, candidates, y = digits()
+    model = PartialLabelClassifier(MoGD(**{name: value}), epochs=1)
+    with pytest.raises(ValueError, match=f"{name} must be a number of . or more; got"):
+        model.fit(x[10:], candidates[10:], X_val=x[:10], y_val=y[:10])

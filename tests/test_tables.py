@@ -269,3 +269,19 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         assert frame.to_dict(as_series=False) == {k: v.tolist() for k, v in columns.items()}
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         write_frame(tmp_path / "none" / "t.csv", columns)
+
+
+def test_candidate_column_beside_annotators_is_no_feature(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("a,labels,ann\n1,cat|dog,cat\n2,dog,dog\n3,cat|dog,dog\n")
+    with pytest.warns(UserWarning, match="labels come from the annotators; column 'labels' is left out"):
+        data = read_table(table, annotators=["ann"])
+    assert data.feature_names == ["a"]
+    assert data.classes.tolist() == ["cat", "dog"]
+
+
+def test_a_label_of_clean_rows_alone_is_told(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("a,labels,known\n1,cat|dog,\n2,dog|cat,\n3,cat|dog,wolf\n")
+    with pytest.warns(UserWarning, match="'wolf' is a label of clean rows alone"):
+        read_table(table, clean="known")

@@ -324,3 +324,10 @@ def test_a_given_module_is_copied_not_trained() -> None:
     assert not torch.equal(model.module_.weight, before)
     with pytest.raises(ValueError, match=r"3 logits .*shape \(1, 2\)"):
         PartialLabelClassifier("pce", nn.Linear(4, 2)).fit(x, y)
+
+
+def test_a_diverged_run_is_an_error_and_says_what_to_do() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), rng.integers(3, size=60)
+    with pytest.raises(ValueError, match=r"training diverged in epoch \d+ .*lower lr, which is 1e\+38"):
+        PartialLabelClassifier("pce", lr=1e38, epochs=5, random_state=0).fit(X, y)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from inspect import signature
@@ -52,6 +54,10 @@ def test_budget_in_minutes_and_failed_trials() -> None:
     found = tune("plknn", *data, minutes=0.02, on_trial=lambda number, best: seen.append(number))
     assert 1 <= len(found.table) < 100
     assert seen == list(range(1, len(found.table) + 1))
+    with pytest.raises(ValueError, match="trials must be at least 1"):
+        tune("plknn", *data, trials=0)
+    with pytest.raises(ValueError, match="X_val and y_val go together"):
+        tune("plknn", *data[:3], trials=1)
     with pytest.raises(ValueError, match="no trial of mogd could be fitted; the first said: dtype"):
         tune("mogd", X, candidates, X, y, trials=2, dtype="float16")
 
@@ -81,4 +87,7 @@ def test_from_the_shell(tmp_path: Path) -> None:
     assert "3 trials; estimated accuracy" in done.stdout
     told = json.loads((tmp_path / "trials.json").read_text())
     assert len(told["trials"]) == 3
-    assert f"--method {told['method']}" in done.stdout
+    (use,) = re.findall(r"use it: mogd (.*)--out MODEL", done.stdout)
+    assert "--clean known" in use
+    fit = [sys.executable, "-m", "mogd", *shlex.split(use), "--out", str(tmp_path / "model")]
+    subprocess.run(fit, capture_output=True, check=True)  # what it says can be done as it stands

@@ -159,9 +159,6 @@ def _estimator(
     if deep:
         return make(method, **params, random_state=seed, verbose=0 if quiet else 1)
     own = signature(ALGORITHMS[method].load()).parameters
-    unknown = [key for key in params if key not in own]
-    if unknown:
-        raise ValueError(f"{method} has no parameter {', '.join(unknown)}; its own are {', '.join(own)}")
     return make(method, **params, **({"random_state": seed} if "random_state" in own else {}))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,10 +88,14 @@ def tune(
         told: dict[str, Any] = {"method": method, "params": found.params, "score": found.score, "trials": found.table}
         out.write_text(json.dumps(told, indent=2))
         typer.echo(f"every trial: {out}")
-    typer.echo(f"use it: mogd fit {table} --method {method} {_as_options(found.params)}--out MODEL")
+    reading = {"candidates": candidates if candidates != "labels" else None, "votes": votes, "clean": clean, "id": id}
+    reading |= {"annotators": ",".join(names(annotators)), "ignore": ",".join(names(ignore)), "impute": impute}
+    fixed = dict(read_param(text) for text in param or [])
+    options = [f"--{key} {shlex.quote(str(value))}" for key, value in reading.items() if value]
+    options += _as_options(fixed | found.params)
+    typer.echo(f"use it: mogd fit {shlex.quote(str(table))} --method {method} {' '.join(options)} --out MODEL")
 
 
-def _as_options(params: dict[str, Any]) -> str:
-    scale = f"--scale {params['scale']} " if "scale" in params else ""
-    rest = (f"--param {key}={json.dumps(value)} " for key, value in params.items() if key != "scale")
-    return scale + "".join(rest)
+def _as_options(params: dict[str, Any]) -> list[str]:
+    scale = [f"--scale {params['scale']}"] if "scale" in params else []
+    return scale + [f"--param {key}={json.dumps(value)}" for key, value in params.items() if key != "scale"]

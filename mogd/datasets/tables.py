@@ -98,6 +98,7 @@ def read_table(
     _tell_missing(empty_cells, impute, path)
     classes = sorted({label for row in (*sets, *clean_sets, *true_sets) for label in row})
     _check_leak(encoder, classes)
+    _tell_unseen(sets, clean_sets)
     known = _indices(true_sets, classes)
     return TableDataset(
         name=Path(path).stem,
@@ -144,10 +145,14 @@ def _sets(
     """The candidate sets, and the columns that held them."""
     if annotators and votes:
         raise ValueError("candidates come from annotators or from votes: give one of the two")
+    beside = [candidates] if candidates in frame.columns and (annotators or votes) else []
+    if beside:  # it would give the answer away as a feature
+        source = "annotators" if annotators else "votes"
+        warnings.warn(f"the labels come from the {source}; column {candidates!r} is left out", stacklevel=3)
     if votes:
-        return vote_sets(read_frame(votes, missing=missing), ids.tolist()), []
+        return vote_sets(read_frame(votes, missing=missing), ids.tolist()), beside
     if annotators:
-        return annotator_sets(frame, annotators), list(annotators)
+        return annotator_sets(frame, annotators), [*annotators, *(name for name in beside if name not in annotators)]
     if candidates is None:
         raise ValueError("candidates must name the column of candidate sets; or give annotators or votes")
     need(frame, candidates, "the candidates")
@@ -245,6 +250,15 @@ def _tell_missing(cells: Counter[str], impute: str | None, path: Path_) -> None:
         counts = ", ".join(f"{name}: {count}" for name, count in cells.items())
         way = f"filled ({impute})" if impute else "left missing: pass impute='median' (--impute median) to fill them"
         warnings.warn(f"{path} has missing cells ({counts}), {way}", stacklevel=3)
+
+
+def _tell_unseen(sets: Sets, clean_sets: Sets) -> None:
+    """A label that only clean rows have is often a slip of spelling."""
+    in_sets = {label for row in sets for label in row}
+    alone = sorted({label for row in clean_sets for label in row} - in_sets)
+    if alone and all(sets):
+        shown = ", ".join(map(repr, alone[:5]))
+        warnings.warn(f"{shown} is a label of clean rows alone, in no candidate set: check its spelling", stacklevel=3)
 
 
 def _check_leak(encoder: Encoder, classes: list[Any]) -> None:

@@ -100,6 +100,12 @@ class MoGD(Method):
         _check("prior", self.prior, ("posterior", "running", "uniform"))
         _check("normalize", self.normalize, ("softmax", "sum"))
         _check("meta", self.meta, ("all", "head"))
+        for name in ("strength", "beta", "prior_momentum", "meta_every", "clean_batch_size"):
+            value = getattr(self, name)
+            least = 1 if name in ("meta_every", "clean_batch_size") else 0
+            optional = name in ("beta", "clean_batch_size")
+            if not (optional and value is None) and not (isinstance(value, (int, float)) and value >= least):
+                raise ValueError(f"{name} must be a number of {least} or more; got {value!r}")
         self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
         self.head_ = self.meta == "head" or _is_all_head(model)
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
