@@ -230,7 +230,7 @@ def test_image_backbones_learn_from_candidate_sets(name: str, augment: str | Non
         "mogd", name, backbone_params=SMALL[name], augment=augment, epochs=16, batch_size=20, lr=lr, random_state=0
     )
     model.fit(x, candidates, X_val=x[:20], y_val=y[:20])
-    assert model.score(test_x, test_y) > 0.75  # one of four by guessing; 160 steps from random filters
+    assert model.score(test_x, test_y) > 0.9
     assert model.module_[0].mean.shape == (1, 1, 1)
 
 
