@@ -5,7 +5,9 @@ Nothing is imported before it is asked for, so that listing the table needs no t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -61,13 +63,27 @@ _TABLE = (
 )
 
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}
+DEEP = tuple(a.name for a in _TABLE if a.kind == "deep")
+NAMES = (*ALGORITHMS, "mogd-paper")  # what `make` takes
+
+
+def check_name(name: str, what: str = "the algorithm") -> None:
+    """Refuse a name that `make` would not know."""
+    if name not in NAMES:
+        raise ValueError(f"{what} must be one of {', '.join(NAMES)}; got {name!r}{did_you_mean(name, NAMES)}")
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """The end of a message about an unknown name: the known one that it resembles, whatever its capitals."""
+    near = get_close_matches(str(name).lower().replace("-", ""), known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def make_method(name: str, **params: Any) -> Method:
     """A deep method by its name."""
-    if name not in ALGORITHMS or ALGORITHMS[name].kind != "deep":
-        known = ", ".join(a.name for a in _TABLE if a.kind == "deep")
-        raise ValueError(f"method must be one of {known}, or a Method object; got {name!r}")
+    if name not in DEEP:
+        known = ", ".join(DEEP)
+        raise ValueError(f"method must be one of {known}, or a Method object; got {name!r}{did_you_mean(name, DEEP)}")
     return ALGORITHMS[name].load()(**params)
 
 
@@ -79,8 +95,7 @@ def make(name: str, **params: Any) -> PartialLabelEstimator:
     """
     if name == "mogd-paper":
         return _deep_estimator(ALGORITHMS["mogd"].load().paper, "mogd", params)
-    if name not in ALGORITHMS:
-        raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(ALGORITHMS)}")
+    check_name(name)
     algorithm = ALGORITHMS[name]
     if algorithm.kind == "classical":
         own = set(signature(algorithm.load()).parameters)

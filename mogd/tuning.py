@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mogd.algorithms import ALGORITHMS, make
+from mogd.algorithms import ALGORITHMS, check_name, make
 from mogd.selection import Selection, inner_score
 
 
@@ -69,8 +69,7 @@ def tune(
     than they are. `fixed` parameters are passed on as they are.
     """
     optuna = _optuna()
-    if name not in ALGORITHMS and name != "mogd-paper":
-        raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(ALGORITHMS)}")
+    check_name(name)
     if (trials is not None and trials < 1) or (minutes is not None and minutes <= 0):
         raise ValueError(f"trials must be at least 1 and minutes more than 0; got {trials!r} and {minutes!r}")
     if (X_val is None) != (y_val is None):

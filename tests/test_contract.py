@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from mogd import MoGD, PartialLabelClassifier, as_candidates
-from mogd.algorithms import ALGORITHMS, make
+from mogd.algorithms import ALGORITHMS, make, make_method
 from mogd.estimator import PartialLabelEstimator
 
 NAMES = [*ALGORITHMS, "mogd-paper"]
@@ -207,6 +207,26 @@ def test_grid_search_reaches_the_method(method: str | MoGD) -> None:
 def test_a_wrong_parameter_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} has no parameter strenght"):
         make(name, strenght=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("MoGD", "mogd"),
+        ("PL-kNN", "plknn"),
+        ("PRODEN", "proden"),
+        ("mogd_paper", "mogd-paper"),
+        ("supervized", "supervised"),
+    ],
+)
+def test_a_near_name_is_suggested(given: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"must be one of mogd, .*; got '{given}' .did you mean '{meant}'"):
+        make(given)
+    if meant in DEEP:
+        with pytest.raises(ValueError, match=f"method must be .*; got '{given}' .did you mean '{meant}'"):
+            make_method(given)
+    with pytest.raises(ValueError, match="got 'forest'$"):
+        make("forest")
 
 
 @pytest.mark.parametrize("name", DEEP)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mogd.algorithms import ALGORITHMS
+from mogd.algorithms import ALGORITHMS, check_name
 from mogd.cli import app
 
 if TYPE_CHECKING:
@@ -148,8 +148,7 @@ def _estimator(
 ) -> PartialLabelEstimator:
     from mogd.algorithms import make
 
-    if method not in ALGORITHMS and method != "mogd-paper":
-        raise ValueError(f"--method must be one of {', '.join(ALGORITHMS)}; got {method!r}")
+    check_name(method, "--method")
     deep = method == "mogd-paper" or ALGORITHMS[method].kind == "deep"
     given: dict[str, Any] = {"backbone": backbone, "epochs": epochs}
     params = {key: value for key, value in given.items() if value is not None}
