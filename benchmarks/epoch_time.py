@@ -22,7 +22,7 @@ from mogd.datasets import load_images
 from mogd.datasets.corrupt import binomial
 from mogd.methods.base import TrainingData
 from mogd.nets import Normalize, channel_statistics, make_backbone
-from mogd.training import Settings, train
+from mogd.training import Settings, seeded, train
 
 RIVALS = [name for name, a in ALGORITHMS.items() if a.kind == "deep" and name not in ("mogd", "supervised")]
 LIMITS = {"valen": 5.0}
@@ -38,12 +38,12 @@ def fashion(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 def epoch_seconds(name: str, data: TrainingData, batch_size: int) -> float:
     """One epoch of training alone, without what a method builds before it."""
-    torch.manual_seed(0)
-    body = make_backbone("linear", data.x.shape[1:], data.candidates.shape[1])
-    net = torch.nn.Sequential(Normalize(*channel_statistics(data.x)), body).float()
     method = make_method(name, **({"warmup": 0, "neighbours": 1} if name == "valen" else {}))
     settings = Settings(1, batch_size, "sgd", 0.05, 0.9, False, 1e-3, "cosine", 50, 0.5)
-    _, history = train(net, method, data, settings, torch.Generator().manual_seed(0))
+    with seeded(0, data.x.device):
+        body = make_backbone("linear", data.x.shape[1:], data.candidates.shape[1])
+        net = torch.nn.Sequential(Normalize(*channel_statistics(data.x)), body).float()
+        _, history = train(net, method, data, settings, torch.Generator().manual_seed(0))
     return history[0]["seconds"]
 
 
