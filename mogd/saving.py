@@ -125,7 +125,8 @@ def id_name(path: str | os.PathLike[str]) -> str | None:
 def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence.
 
-    Rows that were clean come last, with their given label and `clean` True.
+    They come in the order of the table that `read_table` read, or as `fit` had them. Rows that were clean have their
+    given label and `clean` True; those that were not of that table come last.
     """
     path = Path(path)
     described = read_described(path)
@@ -141,7 +142,7 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     second = others.argmax(axis=1)
     second_confidence = np.maximum(others[rows, second], 0)
     runner_up = np.where(second_confidence > 0, classes[second].astype(object), None)
-    return {
+    resolved = {
         "id": unpack_names(arrays),
         "label": classes[np.concatenate([best, known])],
         "confidence": np.concatenate([confidence[rows, best], np.ones(n_clean, confidence.dtype)]),
@@ -149,6 +150,8 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
         "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
         "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
     }
+    order = arrays.get("order", np.arange(len(confidence) + n_clean))
+    return {key: values[order] for key, values in resolved.items()}
 
 
 def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
@@ -229,4 +232,9 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         known = np.array([where[label] for label in clean_y.tolist()], dtype=np.int64)
         numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
         ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
-    return {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    arrays = {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    table_ids = getattr(data, "table_ids", None)
+    if table_ids is not None:
+        place = {str(name): row for row, name in enumerate(table_ids.tolist())}
+        arrays["order"] = np.argsort([place.get(str(name), len(place)) for name in ids.tolist()], kind="stable")
+    return arrays

@@ -98,6 +98,24 @@ def test_resolved_labels_join_back_by_id(fitted: Path) -> None:
     assert (partial["confidence"] >= partial["runner_up_confidence"]).all()
 
 
+@pytest.mark.parametrize("name", ["key", None], ids=["by name", "by number"])
+def test_resolved_labels_come_in_the_order_of_the_table(
+    tmp_path: Path, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"r{i}" for i in np.random.default_rng(0).permutation(24)]
+    rows = {"x": [float(i % 3) for i in range(24)], "labels": ["abc"[i % 3] for i in range(24)]}
+    rows["sure"] = [rows["labels"][i] if i in (1, 5, 6, 23) else None for i in range(24)]
+    pl.DataFrame(({name: keys} if name else {}) | rows).write_csv(tmp_path / "rows.csv")
+    arguments = ["--clean", "sure", "--epochs", "1", *(["--id", name] if name else [])]
+    call(monkeypatch, tmp_path, "fit", "rows.csv", *arguments, "--out", "model")
+    call(monkeypatch, tmp_path, "disambiguate", "model", "--out", "resolved.csv")
+    table = pl.read_csv(tmp_path / "resolved.csv")
+    assert table.columns[0] == (name or "row")
+    assert table[name or "row"].to_list() == (keys if name else list(range(24)))
+    assert np.flatnonzero(table["clean"].to_numpy()).tolist() == [1, 5, 6, 23]
+    assert table["label"].to_list() == rows["labels"]
+
+
 def test_new_rows_are_labelled(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mogd("predict", "model", "new.csv", "--out", "labels.csv", folder=fitted)
     call(monkeypatch, fitted, "predict", "model", "new.csv", "--probabilities", "--out", "labels.parquet")
@@ -181,6 +199,7 @@ def test_prediction_needs_the_same_columns(
         (["fit", "train.csv", "--candidates", "ann", "--id", "hand"], "make them unique"),
         (["fit", "train.csv", "--candidates", "ann", "--id", "key", "--ignore", "bob,cem,expert"], "--impute median"),
         (["fit", "train.csv", "--method", "magic"], "--method must be one of mogd"),
+        (["tune", "train.csv", "--method", "MoGD"], "got 'MoGD' (did you mean 'mogd'?)"),
         (["fit", "train.csv", "--param", "lr"], "--param must be NAME=VALUE"),
         (["predict", "nowhere", "new.csv"], "there is no saved model at nowhere"),
         (["disambiguate", "."], "is no saved model: it has no model.json"),

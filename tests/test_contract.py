@@ -225,7 +225,7 @@ def test_a_near_name_is_suggested(given: str, meant: str) -> None:
     if meant in DEEP:
         with pytest.raises(ValueError, match=f"method must be .*; got '{given}' .did you mean '{meant}'"):
             make_method(given)
-    with pytest.raises(ValueError, match="got 'forest'$"):
+    with pytest.raises(ValueError, match=r"got 'forest'$"):
         make("forest")
 
 

@@ -70,29 +70,27 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
-    from mogd.datasets.tables import read_table
     from mogd.saving import check_saving, save
 
     model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
     check_saving(model, out, allow_rows=keep_rows)
-    with notes():
-        data = read_table(
-            table,
-            candidates,
-            annotators=names(annotators),
-            votes=votes,
-            id=id,
-            clean=clean,
-            clean_label=clean_label,
-            images=images,
-            image_column=image_column,
-            size=_size(size),
-            ignore=names(ignore),
-            impute=impute,
-            delimiter=delimiter,
-            empty=empty,
-        )
-    check_learnable(data, method)
+    data = learnable(
+        method,
+        table,
+        candidates,
+        annotators=names(annotators),
+        votes=votes,
+        id=id,
+        clean=clean,
+        clean_label=clean_label,
+        images=images,
+        image_column=image_column,
+        size=_size(size),
+        ignore=names(ignore),
+        impute=impute,
+        delimiter=delimiter,
+        empty=empty,
+    )
     model.fit(data.X, data.candidates, X_val=none_if_empty(data.clean_X), y_val=none_if_empty(data.clean_y))
     save(model, out, data=data, allow_rows=keep_rows)
     _summary(data, model, out)
@@ -102,7 +100,7 @@ def fit(
 def predict(
     model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
     table: Annotated[Path, typer.Argument(help=f"The rows to label: {TABLE}")],
-    out: Annotated[Path, typer.Option(help=f"Where to write id, label and confidence: {TABLE}")],
+    out: Annotated[Path, typer.Option(help=f"Where to write id (or row), label and confidence: {TABLE}")],
     images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add a column for each class.")] = False,
 ) -> None:
@@ -133,7 +131,11 @@ def disambiguate(
     model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
     out: Annotated[Path, typer.Option(help=f"Where to write the resolved labels: {TABLE}")],
 ) -> None:
-    """Write what every training row was resolved to: id, label, confidence, runner-up and its confidence."""
+    """Write what every training row was resolved to, in the order of the table.
+
+    The columns are the row's id (under the name it had, or `row`, its number from 0), label, confidence, runner_up,
+    runner_up_confidence and clean.
+    """
     from mogd.datasets.frames import write_frame
     from mogd.saving import id_name, load_resolved
 
@@ -211,7 +213,17 @@ def _check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> No
         raise ValueError(f"{table} has missing cells ({counts}): {way_out}")
 
 
-def check_learnable(data: TableDataset, method: str) -> None:
+def learnable(method: str, table: Path, candidates: str, **how: Any) -> TableDataset:
+    """The table as `read_table` reads it, once the method can learn from it; what is worth knowing is told as notes."""
+    from mogd.datasets.tables import read_table
+
+    with notes():
+        data = read_table(table, candidates, **how)
+    _check_learnable(data, method)
+    return data
+
+
+def _check_learnable(data: TableDataset, method: str) -> None:
     import numpy as np
 
     for X in (data.X, data.clean_X):

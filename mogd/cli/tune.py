@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mogd.algorithms import check_name
 from mogd.cli import app
 from mogd.cli.models import (
     AnnotatorColumns,
@@ -21,10 +22,9 @@ from mogd.cli.models import (
     OtherParams,
     TableToLearn,
     VotesFile,
-    check_learnable,
+    learnable,
     names,
     none_if_empty,
-    notes,
     read_param,
 )
 
@@ -50,24 +50,15 @@ def tune(
     """Search for good parameters by Optuna; trials are judged on held-out clean and partial rows of the table."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from mogd.datasets.tables import read_table
     from mogd.tuning import tune as search
 
-    with notes():
-        data = read_table(
-            table,
-            candidates,
-            annotators=names(annotators),
-            votes=votes,
-            id=id,
-            clean=clean,
-            ignore=names(ignore),
-            impute=impute,
-        )
-    check_learnable(data, method)
+    check_name(method, "--method")
+    reading = {"votes": votes, "clean": clean, "id": id, "impute": impute}
+    columns = {"annotators": names(annotators), "ignore": names(ignore)}
+    data = learnable(method, table, candidates, **reading, **columns)
     total = 30 if trials is None and minutes is None else trials
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, transient=True) as progress:
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*bar, transient=True) as progress:
         task = progress.add_task(f"tuning {method}", total=total)
         found = search(
             method,
@@ -88,10 +79,10 @@ def tune(
         told: dict[str, Any] = {"method": method, "params": found.params, "score": found.score, "trials": found.table}
         out.write_text(json.dumps(told, indent=2))
         typer.echo(f"every trial: {out}")
-    reading = {"candidates": candidates if candidates != "labels" else None, "votes": votes, "clean": clean, "id": id}
-    reading |= {"annotators": ",".join(names(annotators)), "ignore": ",".join(names(ignore)), "impute": impute}
+    told_again = {"candidates": candidates if candidates != "labels" else None, **reading}
+    told_again |= {name: ",".join(given) for name, given in columns.items()}
     fixed = dict(read_param(text) for text in param or [])
-    options = [f"--{key} {shlex.quote(str(value))}" for key, value in reading.items() if value]
+    options = [f"--{key} {shlex.quote(str(value))}" for key, value in told_again.items() if value]
     options += _as_options(fixed | found.params)
     typer.echo(f"use it: mogd fit {shlex.quote(str(table))} --method {method} {' '.join(options)} --out MODEL")
 

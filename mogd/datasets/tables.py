@@ -33,6 +33,7 @@ class TableDataset(PartialDataset):
     clean_y: np.ndarray | None = None  # labels
     clean_ids: np.ndarray | None = None
     id_name: str | None = None  # the column that names the rows
+    table_ids: np.ndarray | None = None  # the names of all rows of the table, in its order
     encoder: Encoder | None = None
 
 
@@ -111,6 +112,7 @@ def read_table(
         clean_y=np.array([row[0] for row in clean_sets]) if clean_sets else np.array(classes)[:0],
         clean_ids=clean_ids,
         id_name=id,
+        table_ids=ids,
         encoder=encoder,
     )
 
