@@ -7,7 +7,7 @@ form (columns task, worker, label) and in wide form (one column per annotator).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -79,8 +79,8 @@ def as_candidates(
     y : labels `(n,)`; a 0/1 matrix `(n, K)`, dense, sparse or a frame whose columns are the classes; a list or Series
         of lists or sets of labels; a frame of votes with the columns task, worker, label; or one column per annotator.
     classes : the class names, in the order of the columns; found in `y` when not given.
-    form : one of "auto", "labels", "matrix", "sets", "votes", "annotators". "auto" recognises all but a numeric array
-        of annotators, which looks like a matrix.
+    form : one of "auto", "labels", "matrix", "sets", "votes", "annotators". "auto" recognises all but annotators whose
+        labels are numbers in an array, or nothing but 0 and 1 in a frame: these look like a matrix.
     rows : for votes in long form, the task of each row in order; not needed when the tasks are 0, 1, … n-1.
     n_rows : the number of rows that must come out.
     unseen : "error" refuses a class that is in no set; "keep" keeps its column.
@@ -97,7 +97,9 @@ def as_candidates(
             )
         return y
     names = None if classes is None else _check_classes(classes)
-    form = _recognise(y) if form == "auto" else form
+    said, form = form, _recognise(y) if form == "auto" else form
+    if said == "auto" and form == "labels":
+        _refuse_joined(np.asarray(_plain(y)).ravel())
     if form == "matrix":
         matrix, names = _from_matrix(y, names)
     else:
@@ -106,9 +108,11 @@ def as_candidates(
     _check_length(matrix, n_rows)
     empty = np.flatnonzero(~matrix.any(axis=1))
     if len(empty):
+        columns = "; where the columns are annotators who say 0 or 1, use mogd.as_candidates(y, form='annotators')"
         raise ValueError(
             f"{name_rows(empty)} {'has' if len(empty) == 1 else 'have'} an empty candidate set: "
             "drop the row, or give it every class if nothing is known of it"
+            f"{columns if (said, form) == ('auto', 'matrix') else ''}"
         )
     missing = np.flatnonzero(~matrix.any(axis=0))
     if len(missing) and unseen == "error":
@@ -122,7 +126,12 @@ def as_candidates(
 
 def as_labels(y: Any, classes: np.ndarray, *, name: str = "y_val") -> np.ndarray:
     """Class indices of clean labels `(n,)`; a label outside `classes` is refused by its row."""
-    labels = np.asarray(_plain(y))
+    y = _plain(y)
+    items = y if isinstance(y, (list, tuple)) or (isinstance(y, np.ndarray) and y.dtype.kind == "O") else []
+    sets = [i for i, item in enumerate(items) if _is_set(item) and (isinstance(item, Set) or len(item) != 1)]
+    if sets:
+        raise ValueError(f"{name} must hold one label for each row; {name_rows(sets[:1])} holds {y[sets[0]]!r}")
+    labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -188,6 +197,26 @@ def _recognise(y: Any) -> str:
         if _is_set(first):
             return "labels" if isinstance(y, np.ndarray) and y.ndim == 2 else "sets"
     return "labels"
+
+
+def _refuse_joined(labels: np.ndarray) -> None:
+    """Refuse text such as "a|b" where "a" or "b" is a label too: it is a set that nobody has split."""
+    if labels.dtype.kind not in "UO":
+        return
+    whole = {label for label in labels.tolist() if isinstance(label, str)}
+    joined = {}
+    for label in whole:
+        parts = [part.strip() for part in label.split("|") if part.strip()]
+        if len(parts) > 1 and not whole.isdisjoint(parts):
+            joined[label] = next(part for part in parts if part in whole)
+    if joined:
+        rows = [i for i, label in enumerate(labels.tolist()) if isinstance(label, str) and label in joined]
+        first = labels[rows[0]]
+        raise ValueError(
+            f"{name_rows(rows)} {'holds' if len(rows) == 1 else 'hold'} {str(first)!r} as one label, and "
+            f"{joined[first]!r} is a label too: for candidate sets pass lists, [text.split('|') for text in y], or "
+            "read the file by mogd.read_table; if they are whole labels, pass mogd.as_candidates(y, form='labels')"
+        )
 
 
 def _zero_one(values: np.ndarray) -> np.ndarray:

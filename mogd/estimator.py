@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -15,6 +16,10 @@ from mogd.candidates import as_candidates, as_labels, name_rows
 from mogd.metrics import covering_rate
 
 SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler}
+
+
+class AssumedCleanWarning(UserWarning):
+    """Training rows with one candidate were taken to be clean, because no clean rows were given."""
 
 
 class Resolved(NamedTuple):
@@ -113,15 +118,22 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     def _check_features(self, X: Any, *, reset: bool, name: str = "X") -> np.ndarray:
         if hasattr(X, "detach"):
             X = X.detach().cpu().numpy()
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=[np.float64, np.float32, np.uint8],
-            order="C",  # the same rows give the same bits, whatever table they came in
-            ensure_all_finite=False,
-            allow_nd=self.takes_images,
-        )
+        try:
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=[np.float64, np.float32, np.uint8],
+                order="C",  # the same rows give the same bits, whatever table they came in
+                ensure_all_finite=False,
+                allow_nd=self.takes_images,
+            )
+        except (TypeError, ValueError) as error:
+            if name == "X":
+                raise
+            said = re.sub(r"\bX\b", name, str(error))  # scikit-learn knows these rows by no other name
+            kind = ValueError if isinstance(error, ValueError) else TypeError
+            raise kind(said if name in said else f"{name}: {said}") from None
         if X.dtype.kind == "f" and not np.isfinite(X.sum(dtype=np.float64)):
             bad = np.flatnonzero(~np.isfinite(X.reshape(len(X), -1)).all(axis=1))
             if len(bad):
@@ -156,4 +168,4 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         return clean_X, clean_y
 
 
-__all__ = ["SCALERS", "PartialLabelEstimator", "Resolved", "Rows"]
+__all__ = ["SCALERS", "AssumedCleanWarning", "PartialLabelEstimator", "Resolved", "Rows"]

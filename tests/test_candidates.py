@@ -94,7 +94,11 @@ def test_given_classes_keep_their_order() -> None:
     ("y", "options", "message"),
     [
         ([["a"], [], ["b"], []], {}, "rows 1, 3 have an empty candidate set: drop the row"),
-        (np.array([[1, 0], [0, 0], [0, 1]]), {}, "row 1 has an empty candidate set"),
+        (np.array([[1, 0], [0, 0], [0, 1]]), {}, "row 1 has an empty candidate set.* form='annotators'"),
+        (pd.DataFrame({"ann": [1, 0], "bob": [1, 0]}), {}, "row 1 has an empty .*columns are annotators.*'annotators'"),
+        (["cat|dog", "emu", "dog"], {}, r"row 0 holds 'cat\|dog'.* 'dog' is a label too: .*form='labels'"),
+        (pd.DataFrame({"y": ["a|b", "b"]}), {}, "row 0 holds 'a.b'"),
+        (np.array(["a | b", "a|b", "a"], dtype=object), {}, r"rows 0, 1 hold 'a \| b'"),
         (SETS, {"classes": ["cat", "dog"]}, "unknown label 'emu' in rows 2, 3; the classes are .*add it to classes"),
         (SETS, {"classes": ["cat", "dog", "emu", "yak"]}, "class 'yak' never appears .*unseen='keep'"),
         (MATRIX[:2], {"classes": CLASSES}, "class 'emu' never appears .*remove the column"),
@@ -115,6 +119,21 @@ def test_given_classes_keep_their_order() -> None:
 def test_bad_input_is_refused_by_its_rows(y: object, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         as_candidates(y, **options)
+
+
+@pytest.mark.parametrize("y", [["a|b", "c|d", "a|b"], ["|", "a", "b"], ["a|", "b", "c"]])
+def test_labels_with_a_bar_that_join_no_other_labels_are_labels(y: list[str]) -> None:
+    assert as_candidates(y).label_sets() == [[label] for label in y]
+
+
+def test_labels_with_a_bar_can_be_meant() -> None:
+    meant = as_candidates(["a|b", "b"], form="labels")
+    assert as_candidates(meant).classes.tolist() == ["a|b", "b"]
+
+
+def test_annotators_who_say_0_and_1_need_to_be_said() -> None:
+    said = pd.DataFrame({"ann": [1, 0, 1], "bob": [1, 0, 0]})
+    assert as_candidates(said, form="annotators").label_sets() == [[1], [0], [0, 1]]
 
 
 def test_unseen_classes_can_be_kept() -> None:
@@ -145,6 +164,16 @@ def test_rows_keep_their_classes_and_describe_themselves() -> None:
         ({"y_val": ["yak"]}, "y_val has label 'yak' in row 0, which is not among the classes"),
         ({"y_val": ["cat", "dog"]}, "X_val has 1 rows but y_val has 2 labels"),
         ({"y_val": None}, "X_val was given without y_val"),
+        ({"X_val": np.ones((1, 3))}, "X_val has 3 features, but PartialLabelClassifier is expecting 1 features"),
+        ({"X_val": np.array([["far"]])}, "X_val: could not convert string to float"),
+        ({"X_val": np.ones(1)}, "X_val: Expected 2D array, got 1D array"),
+        ({"X_val": np.ones((0, 1)), "y_val": []}, "X_val: Found array with 0 sample"),
+        ({"y_val": [np.nan]}, "y_val has label nan in row 0, which is not among the classes"),
+        ({"y_val": [{"cat"}]}, "y_val must hold one label for each row; row 0 holds {'cat'}"),
+        ({"X_val": np.ones((2, 1)), "y_val": ["cat", ["cat", "dog"]]}, "one label for each row; row 1 holds"),
+        ({"y_val": np.array([{"cat"}], dtype=object)}, "one label for each row; row 0 holds {'cat'}"),
+        ({"y_val": [["cat", "dog"]]}, "y_val must hold one label for each row"),
+        ({"y_val": MATRIX[:1]}, r"y_val must hold one label for each row, of shape \(n,\); got shape \(1, 3\)"),
         ({"X": np.zeros((3, 1))}, "X has 3 rows but y has 4 candidate sets"),
     ],
 )
