@@ -27,6 +27,7 @@ class Algorithm:
     title: str
     paper: str
     needs_clean_set: bool = False
+    needs_labels: bool = False  # whether rows with several candidates teach it nothing
 
     def load(self) -> Any:
         module, attribute = self.path.split(":")
@@ -44,7 +45,7 @@ def _classical(name: str, attribute: str, title: str, paper: str) -> Algorithm:
 _TABLE = (
     _deep("mogd", "MoGD", "meta objective guided disambiguation", "Zou, Xie, Huang 2022", needs_clean_set=True),
     _deep("pce", "PCE", "partial cross entropy", "Zou, Xie, Huang 2022 (Eq. 1)"),
-    _deep("supervised", "Supervised", "cross entropy on the true labels", "upper bound"),
+    _deep("supervised", "Supervised", "cross entropy on the true labels", "upper bound", needs_labels=True),
     _deep("proden", "PRODEN", "progressive identification of true labels", "Lv et al. 2020"),
     _deep("rc", "RC", "risk-consistent estimator", "Feng et al. 2020 (NeurIPS)"),
     _deep("cc", "CC", "classifier-consistent loss", "Feng et al. 2020 (NeurIPS)"),
@@ -71,6 +72,12 @@ def check_name(name: str, what: str = "the algorithm") -> None:
     """Refuse a name that `make` would not know."""
     if name not in NAMES:
         raise ValueError(f"{what} must be one of {', '.join(NAMES)}; got {name!r}{did_you_mean(name, NAMES)}")
+
+
+def algorithm_of(learner: Any) -> Algorithm | None:
+    """The row of the table that a method or a classical estimator comes from; None for one of the user's own."""
+    where = f"{type(learner).__module__}:{type(learner).__qualname__}"
+    return next((algorithm for algorithm in _TABLE if algorithm.path == where), None)
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

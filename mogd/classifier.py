@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -15,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from mogd.advice import CleanSetAdvice, clean_set_advice
-from mogd.algorithms import make_method
-from mogd.estimator import PartialLabelEstimator, Rows
+from mogd.algorithms import algorithm_of, make_method
+from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Method, TrainingData
 from mogd.methods.common import posterior
 from mogd.nets import Normalize, channel_statistics, make_backbone
@@ -127,6 +128,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
         if not isinstance(self.method, (str, Method)):
             raise ValueError(f"method must be a name or a Method object; got {self.method!r}")
         method = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
+        known = algorithm_of(method)
+        if known is not None and known.needs_labels:
+            _tell_unused(rows, method)
         if not len(rows.clean_y):
             rows = _single_rows_as_clean(rows, method) if method.needs_clean_set else rows
         elif method.train_on_clean:
@@ -201,7 +205,16 @@ class PartialLabelClassifier(PartialLabelEstimator):
     def _device(self) -> torch.device:
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+        try:
+            device = torch.device(self.device)
+            torch.empty(0, device=device)
+        except (AssertionError, RuntimeError, TypeError) as error:
+            said = str(error).partition("\n")[0].rstrip(".")
+            raise ValueError(
+                f"device {self.device!r} cannot be used here ({said}): take device='cpu', or 'auto' for CUDA where "
+                "there is"
+            ) from None
+        return device
 
     def _as_input(self, X: np.ndarray, device: torch.device) -> Tensor:
         """Images stay uint8 in memory; everything else becomes the network's dtype."""
@@ -246,6 +259,16 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return make_augmentation(self.augment, tuple(x.shape[1:]), generator)
 
 
+def _tell_unused(rows: Rows, method: Method) -> None:
+    n_ambiguous = int((rows.candidates.sum(axis=1) > 1).sum())
+    if n_ambiguous:
+        warnings.warn(
+            f"{type(method).__name__} learns nothing from the {n_ambiguous} of {len(rows.X)} rows with several "
+            "candidates: give it true labels, or choose a method for candidate sets",
+            stacklevel=4,
+        )
+
+
 def _single_rows_as_clean(rows: Rows, method: Method) -> Rows:
     """A method that needs clean rows and was given none takes the training rows with exactly one candidate."""
     single = rows.candidates.sum(axis=1) == 1
@@ -253,5 +276,12 @@ def _single_rows_as_clean(rows: Rows, method: Method) -> Rows:
         raise ValueError(
             f"{type(method).__name__} needs clean rows: pass X_val=…, y_val=… to fit (a few dozen rows whose label you "
             "are sure of), or candidate sets of which some hold exactly one label"
+        )
+    if not single.all():
+        warnings.warn(
+            f"no clean rows were given: {type(method).__name__} takes the {single.sum()} rows with one candidate to be "
+            "sure; pass X_val=…, y_val=… to fit if they are not",
+            AssumedCleanWarning,
+            stacklevel=4,
         )
     return replace(rows, clean_X=rows.X[single], clean_y=rows.candidates[single].argmax(axis=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -216,6 +217,11 @@ def make_backbone(name: str, in_shape: Sequence[int], n_classes: int, **params: 
     """A new backbone by its name."""
     if name not in BACKBONES:
         raise ValueError(f"backbone must be one of {', '.join(BACKBONES)} or a torch.nn.Module; got {name!r}")
+    known = list(signature(BACKBONES[name]).parameters)[2:]  # behind the shape and the number of classes
+    unknown = [key for key in params if key not in known]
+    if unknown:
+        may = f"may hold {', '.join(known)}" if known else "must be empty"
+        raise ValueError(f"backbone {name!r} has no parameter {', '.join(unknown)}; backbone_params {may}")
     return BACKBONES[name](in_shape, n_classes, **params)
 
 

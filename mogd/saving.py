@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import mogd
-from mogd.algorithms import ALGORITHMS, make, make_method
+from mogd.algorithms import ALGORITHMS, algorithm_of, make, make_method
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
@@ -159,8 +159,8 @@ def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
     params = model.get_params(deep=False)
     deep = "method" in params
     learner = model.method_ if deep else model
-    where = f"{type(learner).__module__}:{type(learner).__qualname__}"
-    named = next((algorithm.name for algorithm in ALGORITHMS.values() if algorithm.path == where), None)
+    known = algorithm_of(learner)
+    named = None if known is None else known.name
     if named is None and not deep:
         raise ValueError(f"{type(model).__name__} is not in the table of algorithms, so it could not be loaded again")
     params.pop("method", None)

@@ -116,6 +116,26 @@ def test_resolved_labels_come_in_the_order_of_the_table(
     assert table["label"].to_list() == rows["labels"]
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["fit", "--epochs", "1"], "no clean rows were named, so the 16 rows with one candidate are taken to be sure"),
+        (["tune", "--trials", "1", "--splits", "2", "--param", "epochs=1"], "no clean rows were named, so the 16 rows"),
+        (["fit", "--epochs", "1", "--method", "supervised"], "Supervised learns nothing from the 8 of 24 rows"),
+    ],
+    ids=["fit", "tune", "supervised"],
+)
+def test_what_is_taken_for_granted_is_noted_once(
+    tmp_path: Path, command: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = ["a|b" if i % 3 == 0 else "ab"[i % 2] for i in range(24)]
+    pl.DataFrame({"x": [float(i % 5) for i in range(24)], "labels": labels}).write_csv(tmp_path / "rows.csv")
+    assert call(monkeypatch, tmp_path, command[0], "rows.csv", *command[1:], "--out", "out") == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1
+    assert said in notes[0]
+
+
 def test_new_rows_are_labelled(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mogd("predict", "model", "new.csv", "--out", "labels.csv", folder=fitted)
     call(monkeypatch, fitted, "predict", "model", "new.csv", "--probabilities", "--out", "labels.parquet")

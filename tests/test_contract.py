@@ -25,6 +25,7 @@ from mogd.algorithms import ALGORITHMS, make, make_method
 from mogd.estimator import PartialLabelEstimator
 
 NAMES = [*ALGORITHMS, "mogd-paper"]
+pytestmark = pytest.mark.filterwarnings("ignore:no clean rows were given", "ignore:Supervised learns nothing")
 DEEP = [name for name, algorithm in ALGORITHMS.items() if algorithm.kind == "deep"]
 
 

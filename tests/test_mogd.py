@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -226,8 +228,13 @@ def test_clean_rows_come_from_rows_with_one_candidate_when_none_are_given() -> N
     x, candidates, _ = digits()
     single = candidates.sum(axis=1) == 1
     assert single.any()
-    model = PartialLabelClassifier(epochs=5, lr=0.1, random_state=0).fit(x, candidates)
+    with pytest.warns(UserWarning, match=f"no clean rows were given: .* the {single.sum()} rows with one candidate"):
+        model = PartialLabelClassifier(epochs=5, lr=0.1, random_state=0).fit(x, candidates)
     assert len(model.confidence_) == len(x)
+    with warnings.catch_warnings():  # plain labels, or another method, leave nothing to say
+        warnings.simplefilter("error")
+        PartialLabelClassifier(epochs=1).fit(x[single], candidates[single].argmax(axis=1))
+        PartialLabelClassifier("pce", epochs=1).fit(x, candidates)
     with pytest.raises(ValueError, match="needs clean rows: pass X_val"):
         PartialLabelClassifier(epochs=1).fit(x[~single], candidates[~single])
 

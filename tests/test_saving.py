@@ -55,6 +55,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
+@pytest.mark.filterwarnings("ignore:Supervised learns nothing")
 def test_every_algorithm_predicts_the_same_bits(tmp_path: Path, name: str) -> None:
     model = fitted(name, scale="minmax")
     mogd.save(model, tmp_path / "m", allow_rows=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from itertools import pairwise
 from typing import Any
 
@@ -90,6 +91,13 @@ def test_step_and_constant_schedules() -> None:
         ({"dtype": "half"}, "dtype must be 'float32' or 'float64'; got 'half'"),
         ({"clean_weight": -1}, "clean_weight must be 0 or more; got -1"),
         ({"backbone": "cube"}, "backbone must be one of linear"),
+        ({"backbone_params": {"hiden": 3}}, "backbone 'linear' has no parameter hiden; backbone_params must be empty"),
+        (
+            {"backbone": "mlp", "backbone_params": {"hiden": 3}},
+            "'mlp' has no parameter hiden; backbone_params may hold hidden, dropout, batch_norm, width",
+        ),
+        ({"device": "gpu"}, "device 'gpu' cannot be used here .*: take device='cpu'"),
+        ({"device": 3.5}, "device 3.5 cannot be used here .*: take device='cpu'"),
         ({"backbone": 3}, "backbone must be a name or a torch.nn.Module; got 3"),
         ({"method": "best"}, "method must be one of mogd"),
         ({"method": 3}, "method must be a name or a Method object; got 3"),
@@ -101,6 +109,14 @@ def test_a_wrong_setting_is_refused_in_one_sentence(wrong: dict[str, Any], messa
     x, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match=message):
         PartialLabelClassifier(**({"method": "pce"} | wrong)).fit(x, y)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_cuda_where_there_is_none_names_the_way_out(device: str) -> None:
+    x, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=rf"device '{device}' .* take device='cpu', or 'auto' for CUDA where there is"):
+        PartialLabelClassifier("pce", device=device).fit(x, y)
 
 
 def by_hand(optimizer: str, nesterov: bool, model: nn.Module, d: TrainingData, s: Settings) -> list[np.ndarray]:
@@ -292,6 +308,20 @@ def test_dtypes_and_seeds() -> None:
     shared = np.random.RandomState(0)
     runs = [PartialLabelClassifier("pce", epochs=2, random_state=shared).fit(x, y).predict_proba(x) for _ in range(2)]
     assert not np.array_equal(*runs)
+
+
+def test_supervised_says_which_rows_teach_it_nothing() -> None:
+    x, y = load_iris(return_X_y=True)
+    candidates = np.eye(3, dtype=int)[y]
+    candidates[:40] = 1
+    with pytest.warns(UserWarning, match="learns nothing") as told:
+        PartialLabelClassifier("supervised", epochs=2).fit(x, candidates)
+    assert [str(w.message).split(":")[0] for w in told] == [
+        "Supervised learns nothing from the 40 of 150 rows with several candidates"
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PartialLabelClassifier(Supervised(), epochs=2).fit(x, y)
 
 
 def test_silence_by_default_and_a_bar_on_request(capfd: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,8 @@ def fit(
         delimiter=delimiter,
         empty=empty,
     )
-    model.fit(data.X, data.candidates, X_val=none_if_empty(data.clean_X), y_val=none_if_empty(data.clean_y))
+    with notes():
+        model.fit(data.X, data.candidates, X_val=none_if_empty(data.clean_X), y_val=none_if_empty(data.clean_y))
     save(model, out, data=data, allow_rows=keep_rows)
     _summary(data, model, out)
 
@@ -193,12 +194,15 @@ def none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """What the library warns of, as a line each."""
+    """What the library warns of, as a line each and once; which rows are taken to be clean, the shell says itself."""
+    from mogd.estimator import AssumedCleanWarning
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", AssumedCleanWarning)
         yield
-    for warning in caught:
-        _note(str(warning.message))
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        _note(text)
 
 
 def _note(text: str) -> None:
@@ -240,7 +244,7 @@ def _check_learnable(data: TableDataset, method: str) -> None:
     if n_single:
         _note(f"no clean rows were named, so the {n_single} rows with one candidate are taken to be sure")
     else:
-        others = ", ".join(a.name for a in ALGORITHMS.values() if not a.needs_clean_set and a.name != "supervised")
+        others = ", ".join(a.name for a in ALGORITHMS.values() if not (a.needs_clean_set or a.needs_labels))
         raise ValueError(
             f"{method} needs rows whose label is known for sure: name them by --clean COL or --clean FILE, or choose a "
             f"--method that needs none ({others})"

@@ -25,6 +25,7 @@ from mogd.cli.models import (
     learnable,
     names,
     none_if_empty,
+    notes,
     read_param,
 )
 
@@ -58,7 +59,7 @@ def tune(
     data = learnable(method, table, candidates, **reading, **columns)
     total = 30 if trials is None and minutes is None else trials
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*bar, transient=True) as progress:
+    with notes(), Progress(*bar, transient=True) as progress:
         task = progress.add_task(f"tuning {method}", total=total)
         found = search(
             method,
