@@ -232,6 +232,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             weight=torch.from_numpy(rows.weight).to(device=device, dtype=self._dtype()),
             clean_x=self._as_input(rows.clean_X, device),
             clean_y=torch.from_numpy(rows.clean_y).to(device),
+            epochs=self.epochs,
         )
 
     def _network(self, x: Tensor) -> nn.Module:

@@ -108,6 +108,29 @@ def test_running_prior_is_the_posterior_of_the_last_visit() -> None:
     torch.testing.assert_close(second, torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), dim=1))
 
 
+def test_warmup_mixes_one_vs_all_into_the_first_epochs() -> None:
+    """A quarter of Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over; linear models by default."""
+    model = linear((6,), 4).double()
+    method = MoGD(warmup=0.3)
+    x, candidates, clean_x, clean_y = problem(0)
+    weight = torch.ones(len(x), dtype=torch.float64)
+    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
+    batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
+    z = model(x).detach()
+    for epoch in range(5):
+        losses: list[torch.Tensor] = []
+        w = method.train_batch(model, batch, losses.append)
+        expected = -(w * torch.log_softmax(z, dim=1)).sum(dim=1)
+        if epoch < 3:
+            expected = 0.75 * expected + 0.25 * (torch.log1p(z.exp()) - w * z).sum(dim=1)
+        assert float(losses[0].detach()) == pytest.approx(float(expected.mean()))
+        method.epoch_end(model, epoch)
+    for net, share in ((model, 0.2), (mlp((6,), 4).double(), 0.0)):
+        method = MoGD()
+        method.start(net, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
+        assert method.warm_epochs_ == 10 * share
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
 def test_meta_loss_never_rises_under_sum_normalisation(seed: int) -> None:
@@ -185,9 +208,9 @@ def test_noisy_clean_labels_lower_the_shrinkage() -> None:
     trust = {}
     for name, labels in (("true", y[:100]), ("noisy", noisy)):
         method = MoGD(train_on_clean=False)
-        model = PartialLabelClassifier(method, epochs=10, lr=0.1, random_state=0)
+        model = PartialLabelClassifier(method, epochs=50, lr=0.1, random_state=0)
         model.fit(x[100:], candidates[100:], X_val=x[:100], y_val=labels)
-        trust[name] = np.mean([entry["shrinkage"] for entry in model.history_[:5]])
+        trust[name] = np.mean([entry["shrinkage"] for entry in model.history_[:25]])
     assert trust["noisy"] < 0.5 * trust["true"]
 
 

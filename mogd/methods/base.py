@@ -22,6 +22,7 @@ class TrainingData:
     weight: Tensor  # (n,) weight of each row in the loss
     clean_x: Tensor
     clean_y: Tensor  # class indices
+    epochs: int = 1  # of the whole run, for what is scheduled over it
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import log_softmax
+from torch.nn.functional import log_softmax, softplus
 
 Buffers = dict[str, Tensor]  # by buffer name
 
@@ -41,6 +41,11 @@ def posterior(logits: Tensor, candidates: Tensor) -> Tensor:
 def weighted_cross_entropy(logits: Tensor, confidence: Tensor) -> Tensor:
     """`−Σ_j w_j log p_j` of each row."""
     return -(confidence * log_softmax(logits, dim=1)).sum(dim=1)
+
+
+def one_vs_all(logits: Tensor, confidence: Tensor) -> Tensor:
+    """`Σ_k log(1 + e^{z_k}) − Σ_j w_j z_j` of each row: a logistic regression for every class by itself."""
+    return (softplus(logits) - confidence * logits).sum(dim=1)
 
 
 def log_candidate_mass(logits: Tensor, candidates: Tensor) -> Tensor:
