@@ -15,25 +15,30 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.ideas import IDEAS
+from mogd import PartialLabelClassifier
 from mogd.algorithms import make
 from mogd.datasets import load, protocol
+from mogd.methods.base import Method
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "CC": ("cc", {}),
     "CC, clean ×3": ("cc", {"clean_weight": 3}),
     "CC, clean ×10": ("cc", {"clean_weight": 10}),
     "PRODEN": ("proden", {}),
     **{f"printed, beta {b}": ("mogd-paper", {"beta": float(b)}) for b in (1, 10, 30, 100)},
     **{
-        f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w})
+        f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w, "warmup": 0.0})
         for k in (0.3, 1, 3)
         for w in (1, 3, 5, 10)
     },
+    **{f"warm-up {w}, clean ×5": ("mogd", {"warmup": w}) for w in (0.0, 0.1, 0.2, 0.5)},
     "running prior, clean ×5": ("mogd", {"prior": "running"}),
     "running prior (momentum 0.5), clean ×5": ("mogd", {"prior": "running", "prior_momentum": 0.5}),
     "head, strength 1, clean ×5": ("mogd", {"meta": "head"}),
     "head, strength 3, clean ×5": ("mogd", {"meta": "head", "strength": 3.0}),
     "head, running prior, clean ×5": ("mogd", {"meta": "head", "prior": "running"}),
+    **IDEAS,
 }
 
 
@@ -42,6 +47,7 @@ def main() -> None:
     parser.add_argument("--backbone", default="linear")
     parser.add_argument("--datasets", nargs="+", default=["lost", "msrcv2", "birdsong"])
     parser.add_argument("--repetitions", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--only", default="", help="variants whose name holds this")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -54,7 +60,11 @@ def main() -> None:
             for r in range(options.repetitions):
                 outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
                 split = protocol(outer, n_clean=100, seed=1000 + r, fold=r % 5)
-                model = make(algorithm, backbone=options.backbone, scale="standard", random_state=r, **params)
+                settings = {"backbone": options.backbone, "epochs": options.epochs, "scale": "standard", **params}
+                if isinstance(algorithm, str):
+                    model = make(algorithm, random_state=r, **settings)
+                else:
+                    model = PartialLabelClassifier(algorithm, random_state=r, **settings)
                 model.fit(split.train.X, split.train.candidates, X_val=split.clean_X, y_val=split.clean_y)
                 scores.append(100 * model.score(split.test_X, split.test_y))
             error = np.std(scores) / len(scores) ** 0.5

@@ -1,0 +1,135 @@
+"""What was tried on top of MoGD and not kept, in a form that can be run again: `python -m benchmarks.training_folds`.
+
+Each idea is one parameter of `Trial`; what came of it stands on MoGD's page.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mogd.methods.base import Batch, Step, TrainingData
+from mogd.methods.common import one_vs_all, posterior
+from mogd.methods.mogd import MoGD
+
+
+class Trial(MoGD):
+    """MoGD with another loss, prior or row weight.
+
+    Parameters
+    ----------
+    surrogate : "cross-entropy", "one-vs-all", "brier" (squared error of the probabilities), "sigmoid" (bounded, as in
+        LWS) or "gce" (generalised cross entropy, exponent 0.7); `share` of it, and the rest cross entropy.
+    until : the share of the epochs for which the loss is the other one; 1 is the whole run.
+    smooth : label smoothing. temper : exponent of the prior. slow : momentum of the confidences.
+    rows : weight of a row: "" (all alike), "agreement" (Σ_j w_ij²), or "meta" (exp of the row's own alignment).
+    teacher : the prior comes from an average of the weights over the steps, with this decay.
+    """
+
+    def __init__(
+        self,
+        prior: str = "posterior",
+        strength: float = 1.0,
+        *,
+        meta: str = "all",
+        prior_momentum: float = 0.0,
+        warmup: float | None = 0.0,
+        surrogate: str = "cross-entropy",
+        share: float = 1.0,
+        until: float = 1.0,
+        smooth: float = 0.0,
+        temper: float = 1.0,
+        slow: float = 0.0,
+        rows: str = "",
+        teacher: float = 0.0,
+    ) -> None:
+        super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, warmup=warmup)
+        self.surrogate = surrogate
+        self.share = share
+        self.until = until
+        self.smooth = smooth
+        self.temper = temper
+        self.slow = slow
+        self.rows = rows
+        self.teacher = teacher
+
+    def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
+        super().start(model, data, generator)
+        self.until_, self.count_ = self.until * data.epochs, 0
+        self.slow_ = self.init_confidence(data.candidates).to(data.weight.dtype)
+        self.teacher_ = copy.deepcopy(model).eval().requires_grad_(False) if self.teacher else None
+
+    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        self.batch_ = batch
+        confidence = super().train_batch(model, batch, step)
+        if self.teacher_ is not None:
+            self.count_ += 1
+            keep = min(self.teacher, (1 + self.count_) / (10 + self.count_))
+            with torch.no_grad():
+                for old, new in zip(_floats(self.teacher_), _floats(model), strict=True):
+                    old.lerp_(new, 1 - keep)
+        return confidence
+
+    def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
+        if self.teacher_ is not None:
+            logits = self.teacher_(batch.x)
+        return self.temper * super()._log_prior(logits, batch)
+
+    def _losses(self, logits: Tensor, weight: Tensor) -> Tensor:
+        confidence = weight
+        if self.slow:
+            weight = self.slow * self.slow_[self.batch_.index] + (1 - self.slow) * weight
+            self.slow_[self.batch_.index] = weight
+        if self.smooth:
+            weight = (1 - self.smooth) * weight + self.smooth / weight.shape[1]
+        losses = super()._losses(logits, weight)
+        if self.surrogate != "cross-entropy" and self.epoch_ < self.until_:
+            losses = torch.lerp(losses, self._other(logits, weight), self.share)
+        if self.rows == "agreement":
+            return losses * confidence.square().sum(dim=1)
+        if self.rows == "meta":
+            own = (confidence * self.last_[1]).sum(dim=1)
+            own = own / own.square().mean().sqrt().clamp(min=1e-12)
+            return losses * torch.softmax(self._shrinkage() * own, dim=0) * len(own)
+        return losses
+
+    def _other(self, logits: Tensor, weight: Tensor) -> Tensor:
+        p = torch.softmax(logits, dim=1)
+        if self.surrogate == "one-vs-all":
+            return one_vs_all(logits, weight)
+        if self.surrogate == "brier":
+            return (p - weight).square().sum(dim=1)
+        if self.surrogate == "gce":
+            return (weight * (1 - p.clamp(min=1e-7) ** 0.7)).sum(dim=1) / 0.7
+        if self.surrogate == "sigmoid":
+            off = posterior(logits.detach(), ~self.batch_.candidates).nan_to_num(0.0)
+            return (weight * torch.sigmoid(-logits) + off * torch.sigmoid(logits)).sum(dim=1)
+        raise ValueError(f"no such loss: {self.surrogate!r}")
+
+
+def _floats(model: nn.Module) -> list[Tensor]:
+    return [t for t in model.state_dict(keep_vars=False).values() if t.is_floating_point()]
+
+
+IDEAS: dict[str, tuple[Trial, dict[str, Any]]] = {
+    "idea: one-vs-all": (Trial(surrogate="one-vs-all"), {}),
+    "idea: one-vs-all, clean ×2": (Trial(surrogate="one-vs-all"), {"clean_weight": 2}),
+    "idea: a quarter one-vs-all": (Trial(surrogate="one-vs-all", share=0.25), {}),
+    "idea: one-vs-all, first fifth": (Trial(surrogate="one-vs-all", until=0.2), {}),
+    "idea: one-vs-all, first half": (Trial(surrogate="one-vs-all", until=0.5), {}),
+    "idea: brier, lr 0.3": (Trial(surrogate="brier"), {"lr": 0.3}),
+    "idea: sigmoid, lr 0.3": (Trial(surrogate="sigmoid"), {"lr": 0.3}),
+    "idea: gce, lr 0.2": (Trial(surrogate="gce"), {"lr": 0.2}),
+    "idea: label smoothing 0.3": (Trial(smooth=0.3), {}),
+    "idea: tempered prior 0.5": (Trial(temper=0.5), {}),
+    "idea: slow confidences 0.9": (Trial(slow=0.9), {}),
+    "idea: rows by agreement": (Trial(rows="agreement"), {}),
+    "idea: rows by agreement, warm-up": (Trial(rows="agreement", warmup=0.2), {}),
+    "idea: rows by alignment": (Trial(rows="meta"), {}),
+    "idea: averaged weights as prior": (Trial(teacher=0.99), {}),
+    "idea: weight decay 3e-3": (Trial(), {"weight_decay": 3e-3}),
+    "idea: weight decay 1e-2": (Trial(), {"weight_decay": 1e-2}),
+}
