@@ -134,7 +134,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         if not len(rows.clean_y):
             rows = _single_rows_as_clean(rows, method) if method.needs_clean_set else rows
         elif method.train_on_clean:
-            rows = rows.join_clean(method.default_clean_weight if self.clean_weight is None else self.clean_weight)
+            weight = self.clean_weight
+            rows = rows.join_clean(method.clean_weight(len(rows.clean_y), len(rows.X)) if weight is None else weight)
         self.n_clean_ = len(rows.clean_y)
         device = self._device()
         seed = self._seed()

@@ -108,6 +108,21 @@ def test_running_prior_is_the_posterior_of_the_last_visit() -> None:
     torch.testing.assert_close(second, torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), dim=1))
 
 
+@pytest.mark.parametrize(("m", "expected"), [(400, 5.0), (40, 3.0), (4, 1.2)])
+def test_fewer_clean_rows_weigh_less(m: int, expected: float) -> None:
+    """MoGD's own weight, unless the user names one, as a fit with that weight shows."""
+    rng = np.random.default_rng(0)
+    x, candidates = rng.normal(size=(1600, 5)), rng.random((1600, 3)) < 0.5
+    candidates[np.arange(1600), rng.integers(3, size=1600)] = True
+    clean = {"X_val": rng.normal(size=(m, 5)), "y_val": rng.integers(3, size=m)}
+    assert MoGD().clean_weight(m, 1600) == pytest.approx(expected)
+    own, named = (
+        PartialLabelClassifier(epochs=1, random_state=0, clean_weight=w).fit(x, candidates, **clean).predict_proba(x)
+        for w in (None, expected)
+    )
+    np.testing.assert_allclose(own, named, rtol=1e-6)
+
+
 def test_warmup_mixes_one_vs_all_into_the_first_epochs() -> None:
     """A quarter of Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over; linear models by default."""
     model = linear((6,), 4).double()

@@ -50,10 +50,13 @@ class Method(BaseEstimator):
     needs_clean_set = False
     keeps_confidence = False  # whether train_batch gives new confidences; otherwise the final posterior is reported
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
-    default_clean_weight: float = 1.0  # their weight in the loss, where the user names none
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         """Build what the paper keeps; called once, before the optimizer exists."""
+
+    def clean_weight(self, n_clean: int, n_rows: int) -> float:
+        """The weight of a clean row in the loss, where the user names none."""
+        return 1.0
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """What to optimise beside the model."""

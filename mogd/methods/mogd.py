@@ -60,7 +60,6 @@ class MoGD(Method):
     """
 
     needs_clean_set = True
-    default_clean_weight = 5.0  # chosen on training folds of Lost, MSRCv2 and BirdSong
     keeps_confidence = True
     momentum = 0.98  # of the running means behind the shrinkage and the scale
     one_vs_all_share = 0.25  # of the loss, in the warm-up
@@ -100,6 +99,10 @@ class MoGD(Method):
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
         printed: dict[str, Any] = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
         return cls(beta=beta, **(printed | {"warmup": 0.0} | changes))
+
+    def clean_weight(self, n_clean: int, n_rows: int) -> float:
+        """5 where one row in twenty or more is clean; less where they are few, so as not to learn these by heart."""
+        return 1 + 4 * min(1.0, 20 * n_clean / n_rows)
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         _check("prior", self.prior, ("posterior", "running", "uniform"))
