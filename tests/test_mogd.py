@@ -123,6 +123,20 @@ def test_fewer_clean_rows_weigh_less(m: int, expected: float) -> None:
     np.testing.assert_allclose(own, named, rtol=1e-6)
 
 
+def test_a_small_share_of_clean_rows_makes_a_small_step() -> None:
+    """10 clean rows beside 400 count half as much as 20 would."""
+    model = linear((6,), 4).double()
+    found = []
+    for strength, share in ((1.0, None), (0.5, 1.0)):
+        method = MoGD(strength=strength)
+        batch, _ = begin(method, model, n=410, m=10)  # the clean rows are the last of the 410
+        assert method.share_ == pytest.approx(0.5)
+        method.share_ = share or method.share_
+        found.append([method.train_batch(model, batch, lambda loss: None) for _ in range(2)][-1])
+    torch.testing.assert_close(found[0], found[1])
+    assert not torch.allclose(found[0], torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), 1))
+
+
 def test_warmup_mixes_one_vs_all_into_the_first_epochs() -> None:
     """A quarter of Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over; linear models by default."""
     model = linear((6,), 4).double()

@@ -45,8 +45,9 @@ class MoGD(Method):
         running mean over the epochs before; "uniform": the paper's.
     strength : the size of a typical step in logits, whatever the features' scale; 0 leaves the prior as it is.
     beta : instead of `strength`, the paper's step size in effective units (αβ/b): `w ∝ prior · exp(beta · alignment)`.
-    shrink : trust the clean set as far as it knows: multiply the alignment by how far two random halves of it agree,
-        and leave alone the candidates of whose class it has no row.
+    shrink : trust the clean set as far as it knows: multiply the alignment by how far two random halves of it agree
+        and, where fewer than one row in twenty is clean, by the clean rows' share; leave alone the candidates of whose
+        class it has no row.
     train_on_clean : let the clean rows train too, with one candidate each.
     clip : set negative alignments to zero first (Eq. 7).
     normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
@@ -102,7 +103,7 @@ class MoGD(Method):
 
     def clean_weight(self, n_clean: int, n_rows: int) -> float:
         """5 where one row in twenty or more is clean; less where they are few, so as not to learn these by heart."""
-        return 1 + 4 * min(1.0, 20 * n_clean / n_rows)
+        return 1 + 4 * _share(n_clean, n_rows)
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         _check("prior", self.prior, ("posterior", "running", "uniform"))
@@ -119,6 +120,8 @@ class MoGD(Method):
         self.head_ = self.meta == "head" or linear
         share = self.warmup if self.warmup is not None else 0.2 if linear else 0.0
         self.warm_epochs_, self.epoch_ = share * data.epochs, 0
+        joined = len(data.clean_y) if self.train_on_clean else 0
+        self.share_ = _share(len(data.clean_y), len(data.x) - joined)
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
         self.running_ = None
         if self.prior == "running":
@@ -194,13 +197,13 @@ class MoGD(Method):
         return x, y, list(order.tensor_split(2)) if compare and len(order) > 1 else None
 
     def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor | float:
-        """What the alignment is multiplied by: `beta`, or `strength / rms`; times the shrinkage s where asked."""
+        """What the alignment is multiplied by: `beta`, or `strength / rms`; where asked, times the shrinkage s and the share."""
         self.last_ = (estimates, mean, candidates)
         if self.beta is not None and not self.shrink:
             return self.beta
         self._note(self.momentum)
         size = torch.full_like(self.power_, self.beta) if self.beta is not None else self.strength / self._rms()
-        return (size * self._shrinkage() if self.shrink else size).to(mean.dtype)
+        return (size * self.share_ * self._shrinkage() if self.shrink else size).to(mean.dtype)
 
     def _note(self, keep: float) -> None:
         """Running means over the compared candidates: of the halves' product, and of the squared alignment."""
@@ -239,6 +242,11 @@ def _centre(values: Tensor, mask: Tensor) -> Tensor:
     """Values less their row's mean over the mask; zero off it."""
     mean = (values * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
     return (values - mean) * mask
+
+
+def _share(n_clean: int, n_rows: int) -> float:
+    """How much the clean rows may say beside the others: 1 where one row in twenty or more is clean, less otherwise."""
+    return min(1.0, 20 * n_clean / max(n_rows, 1))
 
 
 def _is_all_head(model: nn.Module) -> bool:
