@@ -197,7 +197,7 @@ class MoGD(Method):
         return x, y, list(order.tensor_split(2)) if compare and len(order) > 1 else None
 
     def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor | float:
-        """What the alignment is multiplied by: `beta`, or `strength / rms`; where asked, times the shrinkage s and the share."""
+        """What the alignment is multiplied by: `beta`, or `strength / rms`; shrunk by s and the clean rows' share."""
         self.last_ = (estimates, mean, candidates)
         if self.beta is not None and not self.shrink:
             return self.beta
