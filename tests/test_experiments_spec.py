@@ -82,6 +82,15 @@ def _check_cell(cell):
         )
 
 
+def test_the_number_of_splits_is_part_of_those_cells_alone_that_select(small):
+    """A recipe may change how its control is chosen without running everything else again."""
+    small.write_text("select_splits = 2\n" + SMALL)
+    before = {cell.key: bool(cell.select) for cell in load_recipe(small).cells()}
+    small.write_text("select_splits = 4\n" + SMALL)
+    after = {cell.key: bool(cell.select) for cell in load_recipe(small).cells()}
+    assert {key for key in before if key in after} == {key for key, selects in before.items() if not selects}
+
+
 def test_an_unknown_parameter_is_refused(small):
     small.write_text(SMALL.replace("epochs = 9", "epochz = 9"))
     with pytest.raises(ValueError, match="epochz"):
@@ -93,6 +102,9 @@ def test_unknown_words_scales_algorithms_and_files_are_named(small, tmp_path):
         load_recipe(small, "huge")
     small.write_text(SMALL.replace("repetitions = 2", "repetition = 2"))
     with pytest.raises(ValueError, match="unknown repetition"):
+        load_recipe(small)
+    small.write_text("select_splits = 1\n" + SMALL)
+    with pytest.raises(ValueError, match="select_splits must be at least 2; got 1"):
         load_recipe(small)
     small.write_text(SMALL.replace('"plknn"', '"plk"'))
     with pytest.raises(ValueError, match="unknown algorithm 'plk'"):

@@ -45,7 +45,7 @@ class Cell:
     label: str
     params: dict[str, Any]
     select: dict[str, list[Any]] | None
-    select_splits: int
+    select_splits: int  # 0 where nothing is selected
     seed: int
     repetition: int
     fold: int | None  # None where the data set has test rows of its own
@@ -103,6 +103,8 @@ class Panel:
     def __post_init__(self) -> None:
         if self.epoch_rule not in EPOCH_RULES:
             raise ValueError(f"epoch_rule must be one of {', '.join(EPOCH_RULES)}; got {self.epoch_rule!r}")
+        if self.select_splits < 2:
+            raise ValueError(f"select_splits must be at least 2; got {self.select_splits!r}")
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ def _cells(recipe: Recipe, panel: Panel, number: int) -> Iterator[Cell]:
                 label=method["label"],
                 params=_merge(own, method["params"]),
                 select=method["select"],
-                select_splits=panel.select_splits,
+                select_splits=panel.select_splits if method["select"] else 0,
                 seed=panel.seed + repetition,
                 repetition=repetition,
                 fold=fold,
