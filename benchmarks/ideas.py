@@ -120,6 +120,7 @@ IDEAS: dict[str, tuple[Trial, dict[str, Any]]] = {
     "idea: a quarter one-vs-all": (Trial(surrogate="one-vs-all", share=0.25), {}),
     "idea: one-vs-all, first fifth": (Trial(surrogate="one-vs-all", until=0.2), {}),
     "idea: one-vs-all, first half": (Trial(surrogate="one-vs-all", until=0.5), {}),
+    "idea: one-vs-all, first fifth, no meta step": (Trial(strength=0.0, surrogate="one-vs-all", until=0.2), {}),
     "idea: brier, lr 0.3": (Trial(surrogate="brier"), {"lr": 0.3}),
     "idea: sigmoid, lr 0.3": (Trial(surrogate="sigmoid"), {"lr": 0.3}),
     "idea: gce, lr 0.2": (Trial(surrogate="gce"), {"lr": 0.2}),
@@ -128,6 +129,10 @@ IDEAS: dict[str, tuple[Trial, dict[str, Any]]] = {
     "idea: slow confidences 0.9": (Trial(slow=0.9), {}),
     "idea: rows by agreement": (Trial(rows="agreement"), {}),
     "idea: rows by agreement, warm-up": (Trial(rows="agreement", warmup=0.2), {}),
+    "idea: rows by agreement, running prior (momentum 0.5)": (
+        Trial(rows="agreement", prior="running", prior_momentum=0.5),
+        {},
+    ),
     "idea: rows by alignment": (Trial(rows="meta"), {}),
     "idea: averaged weights as prior": (Trial(teacher=0.99), {}),
     "idea: weight decay 3e-3": (Trial(), {"weight_decay": 3e-3}),

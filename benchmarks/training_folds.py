@@ -32,10 +32,15 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
         for k in (0.3, 1, 3)
         for w in (1, 3, 5, 10)
     },
-    **{f"warm-up {w}, clean ×5": ("mogd", {"warmup": w}) for w in (0.0, 0.1, 0.2, 0.5)},
+    **{f"warm-up {w}, clean ×5": ("mogd", {"warmup": w, "clean_weight": 5}) for w in (0.0, 0.1, 0.2, 0.5)},
     "running prior, clean ×5": ("mogd", {"prior": "running"}),
     "running prior (momentum 0.5), clean ×5": ("mogd", {"prior": "running", "prior_momentum": 0.5}),
     "head, strength 1, clean ×5": ("mogd", {"meta": "head"}),
+    "head, strength 2, clean ×5": ("mogd", {"meta": "head", "strength": 2.0}),
+    "head, strength 2, running prior (momentum 0.5), clean ×5": (
+        "mogd",
+        {"meta": "head", "strength": 2.0, "prior": "running", "prior_momentum": 0.5},
+    ),
     "head, strength 3, clean ×5": ("mogd", {"meta": "head", "strength": 3.0}),
     "head, running prior, clean ×5": ("mogd", {"meta": "head", "prior": "running"}),
     **IDEAS,
