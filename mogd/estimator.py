@@ -81,8 +81,9 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         X = self._check_features(X, reset=True)
         candidates = as_candidates(y, classes=self.classes, n_rows=len(X), unseen=self.unseen)
         self.classes_ = candidates.classes
-        X = self._fit_scaler(X)
         clean_X, clean_y = self._check_clean(X, X_val, y_val)
+        self._fit_scaler(X, clean_X)
+        X, clean_X = self._transform(X), self._transform(clean_X)
         self._fit(Rows(X, candidates.matrix, np.ones(len(X)), clean_X, clean_y, len(X)))
         return self
 
@@ -143,17 +144,16 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
                 )
         return X
 
-    def _fit_scaler(self, X: np.ndarray) -> np.ndarray:
+    def _fit_scaler(self, X: np.ndarray, clean_X: np.ndarray) -> None:
+        """On all rows that train: a column that varies in the clean rows alone would else have values in the hundreds."""
         if self.scale is not None and self.scale not in SCALERS:
             raise ValueError(f"scale must be None, 'standard' or 'minmax'; got {self.scale!r}")
-        if self.scale is None or X.ndim > 2:
-            self.scaler_ = None
-            return X
-        self.scaler_ = SCALERS[self.scale]().fit(X)
-        return self.scaler_.transform(X)
+        self.scaler_ = None
+        if self.scale is not None and X.ndim == 2:
+            self.scaler_ = SCALERS[self.scale]().fit(np.concatenate([X, clean_X]) if len(clean_X) else X)
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
-        return X if self.scaler_ is None else self.scaler_.transform(X)
+        return X if self.scaler_ is None or not len(X) else self.scaler_.transform(X)
 
     def _check_clean(self, X: np.ndarray, X_val: Any, y_val: Any) -> tuple[np.ndarray, np.ndarray]:
         if (X_val is None) != (y_val is None):
@@ -161,7 +161,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
             raise ValueError(f"{given} was given without {absent}: clean rows need both")
         if X_val is None:
             return X[:0], np.empty(0, dtype=np.int64)
-        clean_X = self._transform(self._check_features(X_val, reset=False, name="X_val"))
+        clean_X = self._check_features(X_val, reset=False, name="X_val")
         clean_y = as_labels(y_val, self.classes_)
         if len(clean_X) != len(clean_y):
             raise ValueError(f"X_val has {len(clean_X)} rows but y_val has {len(clean_y)} labels")
