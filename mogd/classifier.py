@@ -36,7 +36,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd" or "adamw".
     schedule : "cosine" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
     clean_weight : weight in the loss of a clean row that trains; None takes the method's own default.
-    scale : None, "standard" or "minmax": fitted on training and clean rows. Images of dtype uint8 are always normalised.
+    scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
     classes : the class names, where `y` does not hold them all; a matrix has them in the order of its columns.
     unseen : "error" refuses a class that no candidate set holds; "keep" keeps it.

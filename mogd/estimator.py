@@ -145,7 +145,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         return X
 
     def _fit_scaler(self, X: np.ndarray, clean_X: np.ndarray) -> None:
-        """On all rows that train: a column that varies in the clean rows alone would else have values in the hundreds."""
+        """On all rows that train: a column that varies in the clean rows alone would else reach into the hundreds."""
         if self.scale is not None and self.scale not in SCALERS:
             raise ValueError(f"scale must be None, 'standard' or 'minmax'; got {self.scale!r}")
         self.scaler_ = None

@@ -68,8 +68,8 @@ def test_clean_rows_join_and_count(name, blobs):
     fitted = model.fit(X[20:], blind, X_val=X[:20], y_val=y[:20])
     assert fitted.confidence_.shape == blind.shape
     assert fitted.score(X_test, y_test) > 0.6
-    alone = seeded(name, scale="standard", clean_weight=0.0).fit(X[20:], candidates[20:], X_val=X[:20], y_val=y[:20])
-    without = seeded(name, scale="standard").fit(X[20:], candidates[20:])
+    alone = seeded(name, clean_weight=0.0).fit(X[20:], candidates[20:], X_val=X[:20], y_val=y[:20])
+    without = seeded(name).fit(X[20:], candidates[20:])
     np.testing.assert_array_equal(alone.predict_proba(X_test), without.predict_proba(X_test))
 
 
