@@ -6,14 +6,16 @@ Each idea is one parameter of `Trial`; what came of it stands on MoGD's page.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mogd.methods.base import Batch, Step, TrainingData
-from mogd.methods.common import one_vs_all, posterior
-from mogd.methods.mogd import MoGD
+from mogd.methods.common import fresh_logits, one_vs_all, posterior
+from mogd.methods.mogd import MoGD, _centre
 
 
 class Trial(MoGD):
@@ -27,6 +29,11 @@ class Trial(MoGD):
     smooth : label smoothing. temper : exponent of the prior. slow : momentum of the confidences.
     rows : weight of a row: "" (all alike), "agreement" (Σ_j w_ij²), or "meta" (exp of the row's own alignment).
     teacher : the prior comes from an average of the weights over the steps, with this decay.
+    partner : co-training: a second network of the same kind gives the prior, and is given the first one's.
+    prune : conformal pruning: a candidate whose share of the row's highest probability is below this quantile of the
+        clean rows' true labels (taken after every epoch) is left out.
+    level : a meta model of few parameters: the alignment of a candidate is replaced by its running mean over all
+        candidates of its "class", or of its class and the row's most probable candidate ("pair").
     """
 
     def __init__(
@@ -45,6 +52,9 @@ class Trial(MoGD):
         slow: float = 0.0,
         rows: str = "",
         teacher: float = 0.0,
+        partner: bool = False,
+        prune: float = 0.0,
+        level: str = "candidate",
     ) -> None:
         super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, warmup=warmup)
         self.surrogate = surrogate
@@ -55,15 +65,30 @@ class Trial(MoGD):
         self.slow = slow
         self.rows = rows
         self.teacher = teacher
+        self.partner = partner
+        self.prune = prune
+        self.level = level
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         super().start(model, data, generator)
         self.until_, self.count_ = self.until * data.epochs, 0
         self.slow_ = self.init_confidence(data.candidates).to(data.weight.dtype)
         self.teacher_ = copy.deepcopy(model).eval().requires_grad_(False) if self.teacher else None
+        self.partner_ = _another(model) if self.partner else None
+        self.threshold_ = 0.0
+        self.pools_: dict[str, list[Tensor]] = {}
+        n_classes = data.candidates.shape[1]
+        self.level_ = data.weight.new_zeros(n_classes, n_classes if self.level == "pair" else 1)
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        return self.partner_.parameters() if self.partner_ is not None else []
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         self.batch_ = batch
+        if self.prune and self.threshold_:
+            batch = self._pruned(model, batch)
+        if self.partner_ is not None:
+            return self._with_partner(model, batch, step)
         confidence = super().train_batch(model, batch, step)
         if self.teacher_ is not None:
             self.count_ += 1
@@ -73,9 +98,57 @@ class Trial(MoGD):
                     old.lerp_(new, 1 - keep)
         return confidence
 
+    def _with_partner(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        """Each network's candidates are weighed by the other's probabilities; the alignment is the first one's."""
+        assert self.partner_ is not None
+        other, own = self.partner_(batch.x), []
+        self.exchanged_ = other.detach()
+        losses: list[Tensor] = []
+        confidence = super().train_batch(model, batch, losses.append)
+        with torch.no_grad():
+            own = fresh_logits(model, batch.x)
+        step(losses[0] + batch.mean(self._losses(other, posterior(own, batch.candidates))))
+        return confidence
+
+    def _pruned(self, model: nn.Module, batch: Batch) -> Batch:
+        p = posterior(fresh_logits(model, batch.x), batch.candidates)
+        kept = batch.candidates & (p >= self.threshold_ * p.amax(dim=1, keepdim=True))
+        return replace(batch, candidates=kept)
+
+    def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
+        if self.prune:
+            p = torch.softmax(fresh_logits(model, self.clean_x_), dim=1)
+            share = p[torch.arange(len(p)), self.clean_y_] / p.amax(dim=1)
+            self.threshold_ = float(share.quantile(self.prune))
+        return super().epoch_end(model, epoch)
+
+    def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+        logits, estimates = super()._alignments(model, batch)
+        if self.level == "candidate":
+            return logits, estimates
+        candidates = batch.candidates & self.known_
+        top = posterior(logits.detach(), batch.candidates).argmax(dim=1)
+        column = top if self.level == "pair" else torch.zeros_like(top)
+        group = torch.zeros_like(self.level_[:, 0], dtype=torch.long)
+        cells = torch.arange(len(self.level_))[None, :] * self.level_.shape[1] + column[:, None] + group[None, :]
+        pooled = []
+        for number, estimate in enumerate(estimates):
+            centred = _centre(estimate, candidates)
+            total = torch.zeros(self.level_.numel(), dtype=centred.dtype)
+            count = torch.zeros_like(total)
+            total.index_add_(0, cells[candidates], centred[candidates])
+            count.index_add_(0, cells[candidates], torch.ones_like(centred[candidates]))
+            key = f"sum{number}" if len(estimates) > 1 else "sum"
+            kept = self.pools_.setdefault(key, [torch.zeros_like(total), torch.zeros_like(count)])
+            kept[0], kept[1] = 0.9 * kept[0] + total, 0.9 * kept[1] + count
+            pooled.append((kept[0] / kept[1].clamp(min=1e-6))[cells] * candidates)
+        return logits, pooled
+
     def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
         if self.teacher_ is not None:
             logits = self.teacher_(batch.x)
+        if self.partner_ is not None:
+            logits = self.exchanged_
         return self.temper * super()._log_prior(logits, batch)
 
     def _losses(self, logits: Tensor, weight: Tensor) -> Tensor:
@@ -110,6 +183,15 @@ class Trial(MoGD):
         raise ValueError(f"no such loss: {self.surrogate!r}")
 
 
+def _another(model: nn.Module) -> nn.Module:
+    """A network of the same kind with other weights."""
+    other = copy.deepcopy(model)
+    for module in other.modules():
+        if isinstance(module, (nn.Linear, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)):
+            module.reset_parameters()
+    return other
+
+
 def _floats(model: nn.Module) -> list[Tensor]:
     return [t for t in model.state_dict(keep_vars=False).values() if t.is_floating_point()]
 
@@ -135,6 +217,20 @@ IDEAS: dict[str, tuple[Trial, dict[str, Any]]] = {
     ),
     "idea: rows by alignment": (Trial(rows="meta"), {}),
     "idea: averaged weights as prior": (Trial(teacher=0.99), {}),
+    "idea: co-training": (Trial(partner=True), {}),
+    "idea: pruning 0.02": (Trial(prune=0.02), {}),
+    "idea: meta model, class": (Trial(level="class"), {}),
+    "idea: meta model, pair": (Trial(level="pair"), {}),
+    "idea: sharper prior 1.5": (Trial(temper=1.5), {}),
     "idea: weight decay 3e-3": (Trial(), {"weight_decay": 3e-3}),
     "idea: weight decay 1e-2": (Trial(), {"weight_decay": 1e-2}),
+}
+
+IMAGE_IDEAS: dict[str, tuple[Trial, dict[str, Any]]] = {
+    "idea: sharper prior 1.5": (Trial(temper=1.5, warmup=None), {}),
+    "idea: sharper prior 2": (Trial(temper=2.0, warmup=None), {}),
+    "idea: meta model, class": (Trial(level="class", warmup=None), {}),
+    "idea: meta model, pair": (Trial(level="pair", warmup=None), {}),
+    "idea: pruning 0.02": (Trial(prune=0.02, warmup=None), {}),
+    "idea: co-training": (Trial(partner=True, warmup=None), {}),
 }

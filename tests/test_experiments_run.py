@@ -77,6 +77,29 @@ def test_supervised_is_told_the_labels(quick):
     assert reached["Fully supervised"] >= reached["CC"] - 0.05
 
 
+def test_what_one_table_has_computed_is_taken_over_by_another(tmp_path, monkeypatch):
+    """Another recipe with two of the first one's lines, one under another label, and one line of its own."""
+    first = write_recipe(tmp_path, '"plknn", "clpl", "clean-logistic"', repetitions=1)
+    shown = run_all(first, tmp_path / "results")
+    again = write_recipe(tmp_path, '"ipal", { algorithm = "plknn", label = "neighbours" }, "clpl"', name="again")
+    made = plan(load_recipe(again), tmp_path / "results")
+    assert {cell.algorithm for cell in made.todo if cell.repetition == 0} == {"ipal"}
+    assert len(made.known) == 2 * 3  # the first of two repetitions
+    run(made, on_record=lambda record: None)
+    records = read_records([made.path])
+    assert {r["key"] for r in records} == {cell.key for cell in load_recipe(again).cells()}
+    for record in records:
+        if record["repetition"] == 0 and record["algorithm"] != "ipal":
+            origin = next(r for r in shown if r["work"] == record["work"])
+            assert (record["recipe"], record["key"] != origin["key"]) == ("again", True)
+            assert record["label"] == ("neighbours" if record["algorithm"] == "plknn" else "CLPL")
+            assert (record["metrics"], record["started"]) == (origin["metrics"], origin["started"])
+    fresh = run_all(again, tmp_path / "elsewhere")
+    assert essence(records) == essence(fresh)
+    monkeypatch.setattr("mogd.experiments.run.code_of", lambda record: "edited since")
+    assert not plan(load_recipe(again), tmp_path / "results", rerun_changed=True).known
+
+
 def test_workers_give_the_same_figures(quick, tmp_path):
     recipe, records = quick
     assert essence(run_all(recipe, tmp_path, jobs=2)) == essence(records)

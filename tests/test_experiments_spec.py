@@ -163,3 +163,17 @@ def test_only_keeps_cells_by_the_beginning_of_words() -> None:
     weighted = recipe.cells("lost cc weighted")
     assert {(cell.dataset, cell.label) for cell in weighted} == {("lost", "CC, clean rows weighted")}
     assert {cell.label for cell in recipe.cells("cc -weighted")} == {"CC"}
+
+
+def test_a_line_may_stand_in_some_panels_only(tmp_path):
+    path = tmp_path / "two.toml"
+    text = (
+        'methods = ["cc", { algorithm = "pce", panels = ["b"] }]\n[scale.laptop]\n'
+        '[[panel]]\nname = "a"\ndatasets = ["lost"]\n[[panel]]\nname = "b"\ndatasets = ["lost"]\n'
+    )
+    path.write_text(text)
+    found = {(cell.panel, cell.algorithm) for cell in load_recipe(path).cells()}
+    assert found == {("a", "cc"), ("b", "cc"), ("b", "pce")}
+    path.write_text(text.replace('["b"]', '["c"]'))
+    with pytest.raises(ValueError, match="no panel c, which 'PCE' names"):
+        load_recipe(path)

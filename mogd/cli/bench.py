@@ -75,7 +75,7 @@ def _bench(
     jobs = jobs or _cores()
     plan = make_plan(chosen, out, only=only, retry_failed=retry_failed, rerun_changed=rerun_changed)
     _say_plan(chosen, plan, jobs)
-    if plan.todo and not dry_run:
+    if (plan.todo or plan.known) and not dry_run:
         with _progress(plan, jobs) as advance:
             run(plan, jobs=jobs, backend=backend, address=address or None, on_record=advance)
     if plan.path.exists():
@@ -91,7 +91,8 @@ def _cores() -> int:
 def _say_plan(recipe: Recipe, plan: Plan, jobs: int) -> None:
     typer.echo(f"{recipe.title} ({recipe.name}, scale {recipe.scale})")
     about = "" if plan.seconds is None or not plan.todo else f", about {_duration(plan.seconds / jobs)}"
-    typer.echo(f"{len(plan.todo)} cells to run with {jobs} jobs{about}; {plan.done} done already: {plan.path}")
+    known = f", {len(plan.known)} computed for other tables" if plan.known else ""
+    typer.echo(f"{len(plan.todo)} cells to run with {jobs} jobs{about}; {plan.done} done already{known}: {plan.path}")
     for name, count in plan.missing.items():
         typer.echo(f"{name} is not on this machine, {count} cells left out: `mogd datasets fetch {name}`")
 
@@ -106,6 +107,7 @@ class _progress:
         from mogd.experiments.run import Expectation
 
         self.waiting = {cell.key: cell for cell in plan.todo}
+        self.total = len(plan.todo) + len(plan.known)
         self.jobs = jobs
         self.expected = Expectation(read_records([plan.path]) if plan.path.exists() else [])
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
@@ -114,7 +116,7 @@ class _progress:
 
     def __enter__(self) -> _progress:
         self.bar.start()
-        self.task = self.bar.add_task("starting", total=len(self.waiting))
+        self.task = self.bar.add_task("starting", total=self.total)
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -1,6 +1,7 @@
 """Run the cells of a recipe beside each other, by joblib, and append one record for each as it ends.
 
 Workers compute; the parent alone writes. A run that was killed goes on where it stopped: what is in the file is done.
+What the present code has computed for one table is not computed again for another.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from mogd.experiments.data import is_here, needs_network, split_of
 from mogd.experiments.provenance import code_of, commit
 from mogd.experiments.record import Record, RecordFile, read_records
-from mogd.experiments.spec import Cell, Recipe
+from mogd.experiments.spec import PLACE, Cell, Recipe
 
 BACKENDS = ("loky", "dask", "ray")
 
@@ -26,6 +27,7 @@ class Plan:
 
     path: Path
     todo: list[Cell]
+    known: list[Record]  # computed for another table by the present code: to be taken over
     done: int
     missing: dict[str, int]  # data set -> cells left out
     seconds: float | None  # expected sum over the cells to do; None where nothing is known yet
@@ -56,12 +58,15 @@ def plan(
     here = {dataset: is_here(dataset) for dataset in {cell.dataset for cell in cells}}
     left_out = [cell.dataset for cell in cells if not here[cell.dataset]]
     present = [cell for cell in cells if here[cell.dataset]]
-    todo = [cell for cell in present if cell.key not in settled]
+    unsettled = [cell for cell in present if cell.key not in settled]
+    elsewhere = _computed(sorted(Path(folder).glob("*.jsonl")), {cell.work for cell in unsettled})
+    todo = [cell for cell in unsettled if cell.work not in elsewhere]
     expected = Expectation(records)
     return Plan(
         path=path,
         todo=todo,
-        done=len(present) - len(todo),
+        known=[_placed(elsewhere[cell.work], cell) for cell in unsettled if cell.work in elsewhere],
+        done=len(present) - len(unsettled),
         missing={name: left_out.count(name) for name in sorted(set(left_out))},
         seconds=sum(map(expected, todo)) if records else None,
     )
@@ -78,11 +83,29 @@ def run(
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
     _prepare(plan.todo)
     head, dirty = commit()
+    work = {cell.key: cell.work for cell in plan.todo}
     with RecordFile(plan.path) as file:
-        for record in _results(plan.todo, jobs, backend, address):
-            record |= {"commit": head, "dirty": dirty}
+        for record in plan.known:
             file.append(record)
             on_record(record)
+        for record in _results(plan.todo, jobs, backend, address):
+            record |= {"work": work[record["key"]], "commit": head, "dirty": dirty}
+            file.append(record)
+            on_record(record)
+
+
+def _computed(paths: Sequence[Path], wanted: set[str]) -> dict[str, Record]:
+    """Records of the wanted work that the present code has made, for whatever table."""
+    found = {}
+    for record in read_records(paths):
+        if record.get("work") in wanted and record["error"] is None and record["code"] == code_of(record):
+            found[record["work"]] = record
+    return found
+
+
+def _placed(record: Record, cell: Cell) -> Record:
+    """A record that was made for one table, in the place that a cell has in another."""
+    return record | {name: getattr(cell, name) for name in PLACE} | {"key": cell.key}
 
 
 class Expectation:

@@ -30,6 +30,7 @@ LABELS = {
     **CONTROLS,
 }
 EPOCH_RULES = ("last", "clean")
+PLACE = ("recipe", "scale", "panel", "label", "repetition", "order")  # where a cell is shown, not what it computes
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,15 @@ class Cell:
 
     @property
     def key(self) -> str:
-        definition = asdict(self)
-        del definition["order"]
+        return self._hash_without("order")
+
+    @property
+    def work(self) -> str:
+        """Equal for cells that compute the same, in whatever tables they stand."""
+        return self._hash_without(*PLACE)
+
+    def _hash_without(self, *names: str) -> str:
+        definition = {name: value for name, value in asdict(self).items() if name not in names}
         return hashlib.sha256(json.dumps(definition, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
     def matches(self, only: str) -> bool:
@@ -156,6 +164,10 @@ def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
         if unknown:
             raise ValueError(f"{path} has unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
         made.append(Panel(**merged))
+    names = {panel.name for panel in made}
+    for method in (method for panel in made for method in map(_method, panel.methods)):
+        if strange := set(method["panels"] or []) - names:
+            raise ValueError(f"{path} has no panel {', '.join(sorted(strange))}, which {method['label']!r} names")
     return Recipe(path.stem, title, scale, made)
 
 
@@ -183,18 +195,19 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _method(entry: str | dict[str, Any]) -> dict[str, Any]:
+    """A line of a table; `panels`, where given, names those in which it stands."""
     method = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
-    unknown = set(method) - {"algorithm", "label", "params", "select"}
+    unknown = set(method) - {"algorithm", "label", "params", "select", "panels"}
     if unknown or "algorithm" not in method:
-        raise ValueError(f"a method is a name or a table of algorithm, label, params, select; got {entry!r}")
+        raise ValueError(f"a method is a name or a table of algorithm, label, params, select, panels; got {entry!r}")
     name = method["algorithm"]
-    return {"label": default_label(name), "params": {}, "select": None} | method
+    return {"label": default_label(name), "params": {}, "select": None, "panels": None} | method
 
 
 def _cells(recipe: Recipe, panel: Panel, number: int) -> Iterator[Cell]:
     grid = [dict(zip(panel.settings, values, strict=True)) for values in product(*panel.settings.values())]
     folds: list[int | None] = list(range(panel.folds)) or [None]
-    methods = [_method(entry) for entry in panel.methods]
+    methods = [method for method in map(_method, panel.methods) if panel.name in (method["panels"] or [panel.name])]
     columns = list(enumerate(product(panel.datasets, grid)))
     for repetition, (column, (dataset, setting)), fold in product(range(panel.repetitions), columns, folds):
         corruption = panel.corruption and panel.corruption | {k: v for k, v in setting.items() if k != "n_clean"}
