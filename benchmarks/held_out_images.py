@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.ideas import IMAGE_IDEAS
+from benchmarks.ideas import IDEAS
 from mogd import PartialLabelClassifier
 from mogd.algorithms import make
 from mogd.candidates import Candidates
@@ -41,13 +41,16 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "CC": ("cc", {}),
     "default": ("mogd", {}),
     "head": ("mogd", {"meta": "head"}),
+    **{f"sharpen {g}": ("mogd", {"sharpen": g}) for g in (1.0, 1.25, 1.5, 2.0)},
+    **{f"head, sharpen {g}": ("mogd", {"sharpen": g, "meta": "head"}) for g in (1.0, 1.25, 1.5, 2.0)},
+    **{f"warm-up {w}": ("mogd", {"warmup": w}) for w in (0.0, 0.2, 0.5)},
     "running prior": ("mogd", {"prior": "running"}),
     **{
         f"strength {k}, clean ×{w}": ("mogd", {"strength": k, "clean_weight": w})
         for k in (0.0, 0.3, 1.0, 3.0)
         for w in (1, 2, 5)
     },
-    **IMAGE_IDEAS,
+    **IDEAS,
 }
 
 
@@ -90,12 +93,16 @@ def main() -> None:
                     model = PartialLabelClassifier(algorithm, **settings)
                 candidates = split.train.candidates
                 if algorithm == "supervised":
-                    candidates = Candidates(np.eye(len(candidates.classes), dtype=bool)[split.train.known_y()], candidates.classes)
+                    candidates = Candidates(
+                        np.eye(len(candidates.classes), dtype=bool)[split.train.known_y()], candidates.classes
+                    )
                 model.fit(split.train.X, candidates, X_val=split.clean_X, y_val=split.clean_y)
                 scores.append(100 * model.score(split.test_X, split.test_y))
             seconds = (time.perf_counter() - began) / options.seeds
             told = " ".join(f"{score:.2f}" for score in scores)
-            print(f"{options.kind} q={q} {label:42s} {np.mean(scores):6.2f}  ({told})  {seconds:.0f} s a fit", flush=True)
+            print(
+                f"{options.kind} q={q} {label:42s} {np.mean(scores):6.2f}  ({told})  {seconds:.0f} s a fit", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ class Trial(MoGD):
     surrogate : "cross-entropy", "one-vs-all", "brier" (squared error of the probabilities), "sigmoid" (bounded, as in
         LWS) or "gce" (generalised cross entropy, exponent 0.7); `share` of it, and the rest cross entropy.
     until : the share of the epochs for which the loss is the other one; 1 is the whole run.
-    smooth : label smoothing. temper : exponent of the prior. slow : momentum of the confidences.
+    smooth : label smoothing. slow : momentum of the confidences.
+    temper : exponent of the prior from the start.
     rows : weight of a row: "" (all alike), "agreement" (Σ_j w_ij²), or "meta" (exp of the row's own alignment).
     teacher : the prior comes from an average of the weights over the steps, with this decay.
     partner : co-training: a second network of the same kind gives the prior, and is given the first one's.
@@ -43,6 +44,7 @@ class Trial(MoGD):
         *,
         meta: str = "all",
         prior_momentum: float = 0.0,
+        sharpen: float = 1.0,
         warmup: float | None = 0.0,
         surrogate: str = "cross-entropy",
         share: float = 1.0,
@@ -56,7 +58,7 @@ class Trial(MoGD):
         prune: float = 0.0,
         level: str = "candidate",
     ) -> None:
-        super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, warmup=warmup)
+        super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, sharpen=sharpen, warmup=warmup)
         self.surrogate = surrogate
         self.share = share
         self.until = until
@@ -71,7 +73,7 @@ class Trial(MoGD):
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         super().start(model, data, generator)
-        self.until_, self.count_ = self.until * data.epochs, 0
+        self.count_ = 0
         self.slow_ = self.init_confidence(data.candidates).to(data.weight.dtype)
         self.teacher_ = copy.deepcopy(model).eval().requires_grad_(False) if self.teacher else None
         self.partner_ = _another(model) if self.partner else None
@@ -159,7 +161,7 @@ class Trial(MoGD):
         if self.smooth:
             weight = (1 - self.smooth) * weight + self.smooth / weight.shape[1]
         losses = super()._losses(logits, weight)
-        if self.surrogate != "cross-entropy" and self.epoch_ < self.until_:
+        if self.surrogate != "cross-entropy" and self.done_ < self.until:
             losses = torch.lerp(losses, self._other(logits, weight), self.share)
         if self.rows == "agreement":
             return losses * confidence.square().sum(dim=1)
@@ -196,41 +198,42 @@ def _floats(model: nn.Module) -> list[Tensor]:
     return [t for t in model.state_dict(keep_vars=False).values() if t.is_floating_point()]
 
 
-IDEAS: dict[str, tuple[Trial, dict[str, Any]]] = {
-    "idea: one-vs-all": (Trial(surrogate="one-vs-all"), {}),
-    "idea: one-vs-all, clean ×2": (Trial(surrogate="one-vs-all"), {"clean_weight": 2}),
-    "idea: a quarter one-vs-all": (Trial(surrogate="one-vs-all", share=0.25), {}),
-    "idea: one-vs-all, first fifth": (Trial(surrogate="one-vs-all", until=0.2), {}),
-    "idea: one-vs-all, first half": (Trial(surrogate="one-vs-all", until=0.5), {}),
-    "idea: one-vs-all, first fifth, no meta step": (Trial(strength=0.0, surrogate="one-vs-all", until=0.2), {}),
-    "idea: brier, lr 0.3": (Trial(surrogate="brier"), {"lr": 0.3}),
-    "idea: sigmoid, lr 0.3": (Trial(surrogate="sigmoid"), {"lr": 0.3}),
-    "idea: gce, lr 0.2": (Trial(surrogate="gce"), {"lr": 0.2}),
-    "idea: label smoothing 0.3": (Trial(smooth=0.3), {}),
-    "idea: tempered prior 0.5": (Trial(temper=0.5), {}),
-    "idea: slow confidences 0.9": (Trial(slow=0.9), {}),
-    "idea: rows by agreement": (Trial(rows="agreement"), {}),
-    "idea: rows by agreement, warm-up": (Trial(rows="agreement", warmup=0.2), {}),
-    "idea: rows by agreement, running prior (momentum 0.5)": (
-        Trial(rows="agreement", prior="running", prior_momentum=0.5),
-        {},
-    ),
-    "idea: rows by alignment": (Trial(rows="meta"), {}),
-    "idea: averaged weights as prior": (Trial(teacher=0.99), {}),
-    "idea: co-training": (Trial(partner=True), {}),
-    "idea: pruning 0.02": (Trial(prune=0.02), {}),
-    "idea: meta model, class": (Trial(level="class"), {}),
-    "idea: meta model, pair": (Trial(level="pair"), {}),
-    "idea: sharper prior 1.5": (Trial(temper=1.5), {}),
-    "idea: weight decay 3e-3": (Trial(), {"weight_decay": 3e-3}),
-    "idea: weight decay 1e-2": (Trial(), {"weight_decay": 1e-2}),
-}
+def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
+    whole = {
+        "one-vs-all": (Trial(surrogate="one-vs-all"), {}),
+        "one-vs-all, clean ×2": (Trial(surrogate="one-vs-all"), {"clean_weight": 2}),
+        "a quarter one-vs-all": (Trial(surrogate="one-vs-all", share=0.25), {}),
+        "a quarter one-vs-all, first fifth": (Trial(surrogate="one-vs-all", share=0.25, until=0.2), {}),
+        "one-vs-all, first fifth": (Trial(surrogate="one-vs-all", until=0.2), {}),
+        "one-vs-all, first half": (Trial(surrogate="one-vs-all", until=0.5), {}),
+        "one-vs-all, first fifth, no meta step": (Trial(strength=0.0, surrogate="one-vs-all", until=0.2), {}),
+        "brier, lr 0.3": (Trial(surrogate="brier"), {"lr": 0.3}),
+        "sigmoid, lr 0.3": (Trial(surrogate="sigmoid"), {"lr": 0.3}),
+        "gce, lr 0.2": (Trial(surrogate="gce"), {"lr": 0.2}),
+        "label smoothing 0.3": (Trial(smooth=0.3), {}),
+        "tempered prior 0.5": (Trial(temper=0.5), {}),
+        "slow confidences 0.9": (Trial(slow=0.9), {}),
+        "rows by agreement": (Trial(rows="agreement"), {}),
+        "rows by agreement, running prior (momentum 0.5)": (
+            Trial(rows="agreement", prior="running", prior_momentum=0.5),
+            {},
+        ),
+        "rows by alignment": (Trial(rows="meta"), {}),
+        "averaged weights as prior": (Trial(teacher=0.99), {}),
+        "weight decay 3e-3": (Trial(), {"weight_decay": 3e-3}),
+        "weight decay 1e-2": (Trial(), {"weight_decay": 1e-2}),
+    }
+    for meta in ("all", "head"):
+        own = "" if meta == "all" else "head, "
+        whole |= {
+            f"{own}sharper prior 1.5 throughout": (Trial(meta=meta, temper=1.5, warmup=None), {}),
+            f"{own}sharper prior 2 throughout": (Trial(meta=meta, temper=2.0, warmup=None), {}),
+            f"{own}co-training": (Trial(meta=meta, partner=True), {}),
+            f"{own}pruning 0.02": (Trial(meta=meta, prune=0.02), {}),
+            f"{own}meta model, class": (Trial(meta=meta, level="class"), {}),
+            f"{own}meta model, pair": (Trial(meta=meta, level="pair"), {}),
+        }
+    return {f"idea: {name}": trial for name, trial in whole.items()}
 
-IMAGE_IDEAS: dict[str, tuple[Trial, dict[str, Any]]] = {
-    "idea: sharper prior 1.5": (Trial(temper=1.5, warmup=None), {}),
-    "idea: sharper prior 2": (Trial(temper=2.0, warmup=None), {}),
-    "idea: meta model, class": (Trial(level="class", warmup=None), {}),
-    "idea: meta model, pair": (Trial(level="pair", warmup=None), {}),
-    "idea: pruning 0.02": (Trial(prune=0.02, warmup=None), {}),
-    "idea: co-training": (Trial(partner=True, warmup=None), {}),
-}
+
+IDEAS = _trials()

@@ -28,11 +28,15 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "PRODEN": ("proden", {}),
     **{f"printed, beta {b}": ("mogd-paper", {"beta": float(b)}) for b in (1, 10, 30, 100)},
     **{
-        f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w, "warmup": 0.0})
+        f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w, "sharpen": 1.0, "warmup": 0.0})
         for k in (0.3, 1, 3)
         for w in (1, 3, 5, 10)
     },
-    **{f"warm-up {w}, clean ×5": ("mogd", {"warmup": w, "clean_weight": 5}) for w in (0.0, 0.1, 0.2, 0.5)},
+    **{
+        f"sharpen {g}, warm-up {w}": ("mogd", {"sharpen": g, "warmup": w})
+        for g in (1.0, 1.25, 1.5, 2.0)
+        for w in (0.0, 0.2, 0.5)
+    },
     "running prior, clean ×5": ("mogd", {"prior": "running"}),
     "running prior (momentum 0.5), clean ×5": ("mogd", {"prior": "running", "prior_momentum": 0.5}),
     "head, strength 1, clean ×5": ("mogd", {"meta": "head"}),

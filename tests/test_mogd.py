@@ -19,6 +19,12 @@ from mogd.methods.mogd import MoGD, alignment
 from mogd.nets import linear, mlp
 
 
+@pytest.fixture(autouse=True)
+def _same_weights() -> None:
+    """The networks of these tests start alike in every run."""
+    torch.manual_seed(0)
+
+
 def problem(
     seed: int, n: int = 24, d: int = 6, k: int = 4, m: int = 10
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -137,27 +143,44 @@ def test_a_small_share_of_clean_rows_makes_a_small_step() -> None:
     assert not torch.allclose(found[0], torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), 1))
 
 
-def test_warmup_mixes_one_vs_all_into_the_first_epochs() -> None:
-    """A quarter of Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over; linear models by default."""
+def test_warmup_is_one_vs_all_with_rows_that_weigh_alike() -> None:
+    """Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over, then the cross entropy with its weights."""
     model = linear((6,), 4).double()
     method = MoGD(warmup=0.3)
     x, candidates, clean_x, clean_y = problem(0)
     weight = torch.ones(len(x), dtype=torch.float64)
+    weight[-3:] = 5.0
     method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
     batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
     z = model(x).detach()
     for epoch in range(5):
         losses: list[torch.Tensor] = []
         w = method.train_batch(model, batch, losses.append)
-        expected = -(w * torch.log_softmax(z, dim=1)).sum(dim=1)
         if epoch < 3:
-            expected = 0.75 * expected + 0.25 * (torch.log1p(z.exp()) - w * z).sum(dim=1)
-        assert float(losses[0].detach()) == pytest.approx(float(expected.mean()))
+            expected = (torch.log1p(z.exp()) - w * z).sum(dim=1).mean()
+        else:
+            expected = -(weight * (w * torch.log_softmax(z, dim=1)).sum(dim=1)).sum() / weight.sum()
+        assert float(losses[0].detach()) == pytest.approx(float(expected))
         method.epoch_end(model, epoch)
-    for net, share in ((model, 0.2), (mlp((6,), 4).double(), 0.0)):
+
+
+def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
+    for net, n, share in ((linear((6,), 4), 400, 0.5), (linear((6,), 4), 8020, 0.125), (mlp((6,), 4), 400, 0.0)):
         method = MoGD()
-        method.start(net, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
-        assert method.warm_epochs_ == 10 * share
+        begin(method, net.double(), n=n, m=20)
+        assert method.warmup_ == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("m", "exponent"), [(40, 1.0), (20, 1.0), (10, 1.3), (1, 1.57)])
+def test_the_prior_is_sharper_the_fewer_rows_are_clean(m: int, exponent: float) -> None:
+    """p^γ on the candidates, after the warm-up; a number that the user names holds everywhere."""
+    model = linear((6,), 4).double()
+    for given, warmup, expected in ((None, 0.0, exponent), (None, 1.0, 1.0), (1.2, 0.0, 1.2)):
+        method = MoGD(strength=0.0, sharpen=given, warmup=warmup)
+        batch, _ = begin(method, model, n=400 + m, m=m)
+        found = method.train_batch(model, batch, lambda loss: None)
+        wanted = torch.softmax(expected * model(batch.x).masked_fill(~batch.candidates, -torch.inf), dim=1)
+        torch.testing.assert_close(found, wanted)
 
 
 @settings(max_examples=25, deadline=None)
@@ -174,10 +197,10 @@ def test_meta_loss_never_rises_under_sum_normalisation(seed: int) -> None:
         loss.backward()
         optimizer.step()
 
-    before = float(cross_entropy(torch_model(data.clean_x), data.clean_y))
+    before = float(cross_entropy(torch_model(data.clean_x), data.clean_y).detach())
     for _ in range(30):
         method.train_batch(torch_model, batch, step)
-        after = float(cross_entropy(torch_model(data.clean_x), data.clean_y))
+        after = float(cross_entropy(torch_model(data.clean_x), data.clean_y).detach())
         assert after <= before + 1e-12
         before = after
 
