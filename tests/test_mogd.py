@@ -144,7 +144,7 @@ def test_a_small_share_of_clean_rows_makes_a_small_step() -> None:
 
 
 def test_warmup_is_one_vs_all_with_rows_that_weigh_alike() -> None:
-    """Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over, then the cross entropy with its weights."""
+    """Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over, then cross entropy with the weights."""
     model = linear((6,), 4).double()
     method = MoGD(warmup=0.3)
     x, candidates, clean_x, clean_y = problem(0)
@@ -175,8 +175,8 @@ def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
 def test_the_prior_is_sharper_the_fewer_rows_are_clean(m: int, exponent: float) -> None:
     """p^γ on the candidates, after the warm-up; a number that the user names holds everywhere."""
     model = linear((6,), 4).double()
-    for given, warmup, expected in ((None, 0.0, exponent), (None, 1.0, 1.0), (1.2, 0.0, 1.2)):
-        method = MoGD(strength=0.0, sharpen=given, warmup=warmup)
+    for sharpen, warmup, expected in ((None, 0.0, exponent), (None, 1.0, 1.0), (1.2, 0.0, 1.2)):
+        method = MoGD(strength=0.0, sharpen=sharpen, warmup=warmup)
         batch, _ = begin(method, model, n=400 + m, m=m)
         found = method.train_batch(model, batch, lambda loss: None)
         wanted = torch.softmax(expected * model(batch.x).masked_fill(~batch.candidates, -torch.inf), dim=1)
