@@ -27,7 +27,6 @@ class Trial(MoGD):
         LWS) or "gce" (generalised cross entropy, exponent 0.7); `share` of it, and the rest cross entropy.
     until : the share of the epochs for which the loss is the other one; 1 is the whole run.
     smooth : label smoothing. slow : momentum of the confidences.
-    temper : exponent of the prior from the start.
     rows : weight of a row: "" (all alike), "agreement" (Σ_j w_ij²), or "meta" (exp of the row's own alignment).
     teacher : the prior comes from an average of the weights over the steps, with this decay.
     partner : co-training: a second network of the same kind gives the prior, and is given the first one's.
@@ -50,7 +49,6 @@ class Trial(MoGD):
         share: float = 1.0,
         until: float = 1.0,
         smooth: float = 0.0,
-        temper: float = 1.0,
         slow: float = 0.0,
         rows: str = "",
         teacher: float = 0.0,
@@ -63,7 +61,6 @@ class Trial(MoGD):
         self.share = share
         self.until = until
         self.smooth = smooth
-        self.temper = temper
         self.slow = slow
         self.rows = rows
         self.teacher = teacher
@@ -78,9 +75,7 @@ class Trial(MoGD):
         self.teacher_ = copy.deepcopy(model).eval().requires_grad_(False) if self.teacher else None
         self.partner_ = _another(model) if self.partner else None
         self.threshold_ = 0.0
-        self.pools_: dict[str, list[Tensor]] = {}
-        n_classes = data.candidates.shape[1]
-        self.level_ = data.weight.new_zeros(n_classes, n_classes if self.level == "pair" else 1)
+        self.pools_: dict[tuple[int, int], Tensor] = {}
 
     def parameters(self) -> Iterable[nn.Parameter]:
         return self.partner_.parameters() if self.partner_ is not None else []
@@ -103,13 +98,12 @@ class Trial(MoGD):
     def _with_partner(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         """Each network's candidates are weighed by the other's probabilities; the alignment is the first one's."""
         assert self.partner_ is not None
-        other, own = self.partner_(batch.x), []
+        other = self.partner_(batch.x)
         self.exchanged_ = other.detach()
         losses: list[Tensor] = []
         confidence = super().train_batch(model, batch, losses.append)
-        with torch.no_grad():
-            own = fresh_logits(model, batch.x)
-        step(losses[0] + batch.mean(self._losses(other, posterior(own, batch.candidates))))
+        own = posterior(fresh_logits(model, batch.x), batch.candidates)
+        step(losses[0] + batch.mean(self._losses(other, own)))
         return confidence
 
     def _pruned(self, model: nn.Module, batch: Batch) -> Batch:
@@ -129,21 +123,16 @@ class Trial(MoGD):
         if self.level == "candidate":
             return logits, estimates
         candidates = batch.candidates & self.known_
-        top = posterior(logits.detach(), batch.candidates).argmax(dim=1)
-        column = top if self.level == "pair" else torch.zeros_like(top)
-        group = torch.zeros_like(self.level_[:, 0], dtype=torch.long)
-        cells = torch.arange(len(self.level_))[None, :] * self.level_.shape[1] + column[:, None] + group[None, :]
+        n_classes = candidates.shape[1]
+        group = torch.arange(n_classes).repeat(len(logits), 1)
+        if self.level == "pair":
+            group = group * n_classes + posterior(logits.detach(), batch.candidates).argmax(dim=1, keepdim=True)
         pooled = []
         for number, estimate in enumerate(estimates):
-            centred = _centre(estimate, candidates)
-            total = torch.zeros(self.level_.numel(), dtype=centred.dtype)
-            count = torch.zeros_like(total)
-            total.index_add_(0, cells[candidates], centred[candidates])
-            count.index_add_(0, cells[candidates], torch.ones_like(centred[candidates]))
-            key = f"sum{number}" if len(estimates) > 1 else "sum"
-            kept = self.pools_.setdefault(key, [torch.zeros_like(total), torch.zeros_like(count)])
-            kept[0], kept[1] = 0.9 * kept[0] + total, 0.9 * kept[1] + count
-            pooled.append((kept[0] / kept[1].clamp(min=1e-6))[cells] * candidates)
+            values = _centre(estimate, candidates)[candidates]
+            kept = self.pools_.setdefault((number, len(estimates)), values.new_zeros(2, n_classes**2))
+            kept.mul_(0.9).index_add_(1, group[candidates], torch.stack([values, torch.ones_like(values)]))
+            pooled.append((kept[0] / kept[1].clamp(min=1e-6))[group] * candidates)
         return logits, pooled
 
     def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -151,7 +140,7 @@ class Trial(MoGD):
             logits = self.teacher_(batch.x)
         if self.partner_ is not None:
             logits = self.exchanged_
-        return self.temper * super()._log_prior(logits, batch)
+        return super()._log_prior(logits, batch)
 
     def _losses(self, logits: Tensor, weight: Tensor) -> Tensor:
         confidence = weight
@@ -211,7 +200,7 @@ def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
         "sigmoid, lr 0.3": (Trial(surrogate="sigmoid"), {"lr": 0.3}),
         "gce, lr 0.2": (Trial(surrogate="gce"), {"lr": 0.2}),
         "label smoothing 0.3": (Trial(smooth=0.3), {}),
-        "tempered prior 0.5": (Trial(temper=0.5), {}),
+        "tempered prior 0.5": (Trial(sharpen=0.5), {}),
         "slow confidences 0.9": (Trial(slow=0.9), {}),
         "rows by agreement": (Trial(rows="agreement"), {}),
         "rows by agreement, running prior (momentum 0.5)": (
@@ -226,8 +215,6 @@ def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
     for meta in ("all", "head"):
         own = "" if meta == "all" else "head, "
         whole |= {
-            f"{own}sharper prior 1.5 throughout": (Trial(meta=meta, temper=1.5, warmup=None), {}),
-            f"{own}sharper prior 2 throughout": (Trial(meta=meta, temper=2.0, warmup=None), {}),
             f"{own}co-training": (Trial(meta=meta, partner=True), {}),
             f"{own}pruning 0.02": (Trial(meta=meta, prune=0.02), {}),
             f"{own}meta model, class": (Trial(meta=meta, level="class"), {}),
