@@ -322,6 +322,15 @@ def test_a_report_loads_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(path), str(tmp_path / "report.html")], check=True)
 
 
+@pytest.mark.parametrize(("form", "name"), [("html", "report.html"), ("md", "report.md"), ("latex", "report.tex")])
+def test_without_a_name_the_file_is_named_by_its_format(form, name, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in everything()))
+    done = CliRunner().invoke(app, ["report", "records.jsonl", "--format", form], catch_exceptions=False)
+    assert done.output.startswith(f"{name}: ")
+    assert Path(name).is_file()
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_shell_writes_each_format_by_its_ending(form: str, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"

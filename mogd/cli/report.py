@@ -15,7 +15,7 @@ ENDINGS = {".html": "html", ".md": "md", ".tex": "latex", ".csv": "csv"}
 @app.command()
 def report(
     results: Annotated[list[Path], typer.Argument(help="Files of records: results/*.jsonl.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; else report.html, .md, …")] = None,
     form: Annotated[str, typer.Option("--format", help="html, md, latex or csv; else as --out ends.")] = "",
     notes: Annotated[Path | None, typer.Option(help="Commentary: Markdown under `## recipe[/panel]`.")] = None,
     paper: Annotated[Path | None, typer.Option(help="The paper's figures; else benchmarks/paper.toml.")] = None,
@@ -28,9 +28,10 @@ def report(
     from mogd.report.sections import sections
     from mogd.report.write import FORMATS, figures, render
 
-    form = form or ENDINGS.get(out.suffix.lower(), "html")
+    form = form or (ENDINGS.get(out.suffix.lower(), "html") if out is not None else "html")
     if form not in FORMATS:
         raise ValueError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}")
+    out = out or Path("report").with_suffix(next(ending for ending, name in ENDINGS.items() if name == form))
     records = read_records(results)
     if not records:
         raise ValueError(f"no records in {', '.join(map(str, results))}: run `mogd bench` first")
