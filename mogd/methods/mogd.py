@@ -57,8 +57,8 @@ class MoGD(Method):
     meta_every : steps for which one clean gradient is used before it is taken anew.
     clean_batch_size : clean rows drawn for each gradient; None takes them all.
     prior_momentum : of the running prior; 0 is the posterior of the row's last visit.
-    sharpen : exponent of the prior after the warm-up; 1 leaves it as it is. None takes 1 where one row in twenty or
-        more is clean, and up to 1.6 the fewer they are: what they cannot settle, the model settles sooner itself.
+    sharpen : exponent of the prior after the warm-up; 1 leaves it as it is. None takes 1 where one row in forty or
+        more is clean, and up to 1.75 the fewer they are: what they cannot settle, the model settles sooner itself.
     warmup : share of the epochs, the first ones, in which the loss is one-vs-all and a clean row weighs no more than
         others, so that the confidences settle later; None takes a half for a linear model (less where it has more than
         2000 rows, and with them more steps an epoch) and none for a deeper one.
@@ -128,7 +128,7 @@ class MoGD(Method):
         own = 0.5 * min(1.0, 2000 / max(n_rows, 1)) if linear else 0.0
         self.warmup_ = self.warmup if self.warmup is not None else own
         self.epochs_, self.done_ = data.epochs, 0.0
-        self.exponent_ = self.sharpen if self.sharpen is not None else 1 + 0.6 * (1 - self.share_)
+        self.exponent_ = self.sharpen if self.sharpen is not None else max(1.0, 1.75 - 1.5 * self.share_)
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
         self.running_ = None
         if self.prior == "running":
