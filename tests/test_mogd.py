@@ -68,7 +68,7 @@ def test_paper_form_by_hand() -> None:
 
 
 def test_default_form_by_hand() -> None:
-    """w ∝ posterior · exp(strength · s · alignment / rms), with s and rms from the two halves."""
+    """w ∝ posterior · exp(strength · s · share · alignment / rms), with s and rms from the two halves, share 3."""
     with torch.random.fork_rng():
         torch.random.manual_seed(2)
         model = mlp((6,), 4, hidden=(8,), dropout=0.0, batch_norm=False).double()
@@ -91,7 +91,7 @@ def test_default_form_by_hand() -> None:
     assert 0 < s <= 1
     for i in range(len(batch.x)):
         members = batch.candidates[i]
-        expected = torch.softmax((logits[i] + 0.7 * s * both[i] / rms)[members], dim=0)
+        expected = torch.softmax((logits[i] + 0.7 * s * 3 * both[i] / rms)[members], dim=0)
         torch.testing.assert_close(confidence[i][members], expected)
 
 
@@ -129,14 +129,15 @@ def test_fewer_clean_rows_weigh_less(m: int, expected: float) -> None:
     np.testing.assert_allclose(own, named, rtol=1e-6)
 
 
-def test_a_small_share_of_clean_rows_makes_a_small_step() -> None:
-    """10 clean rows beside 400 count half as much as 20 would."""
+@pytest.mark.parametrize(("m", "step"), [(10, 0.5), (40, 2.0), (100, 3.0)])
+def test_a_step_is_as_long_as_clean_rows_are_many(m: int, step: float) -> None:
+    """10 clean rows beside 400 count half as much as 20, 40 twice as much, and any number three times at most."""
     model = linear((6,), 4).double()
     found = []
-    for strength, share in ((1.0, None), (0.5, 1.0)):
+    for strength, share in ((1.0, None), (step, 1.0)):
         method = MoGD(strength=strength)
-        batch, _ = begin(method, model, n=410, m=10)  # the clean rows are the last of the 410
-        assert method.share_ == pytest.approx(0.5)
+        batch, _ = begin(method, model, n=400 + m, m=m)  # the clean rows are the last ones
+        assert method.share_ == pytest.approx(m / 20)
         method.share_ = share or method.share_
         found.append([method.train_batch(model, batch, lambda loss: None) for _ in range(2)][-1])
     torch.testing.assert_close(found[0], found[1])
@@ -217,7 +218,7 @@ def test_sum_normalisation_gives_no_weight_to_rows_that_do_not_help() -> None:
     assert useless.any()
     weights = torch.where(useless[:, None], 0.0, helpful / helpful.sum(dim=1, keepdim=True))
     expected = -(weights * torch.log_softmax(logits, dim=1)).sum() / len(batch.x)
-    assert float(losses[0].detach()) == pytest.approx(float(expected))
+    assert float(losses[0].detach()) == pytest.approx(float(expected.detach()))
     torch.testing.assert_close(confidence.sum(dim=1), torch.ones(200, dtype=torch.float64))
 
 

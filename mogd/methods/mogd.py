@@ -44,11 +44,11 @@ class MoGD(Method):
     ----------
     prior : where the step starts. "posterior": the model's own probabilities on the candidates; "running": their
         running mean over the epochs before; "uniform": the paper's.
-    strength : the size of a typical step in logits, whatever the features' scale; 0 leaves the prior as it is.
+    strength : a typical step in logits, whatever the features' scale, before `shrink`; 0 leaves the prior as it is.
     beta : instead of `strength`, the paper's step size in effective units (αβ/b): `w ∝ prior · exp(beta · alignment)`.
     shrink : trust the clean set as far as it knows: multiply the alignment by how far two random halves of it agree
-        and, where fewer than one row in twenty is clean, by the clean rows' share; leave alone the candidates of whose
-        class it has no row.
+        and by its share of the rows (1 where one row in twenty is clean, 3 at most); leave alone the candidates of
+        whose class it has no row.
     train_on_clean : let the clean rows train too, with one candidate each.
     clip : set negative alignments to zero first (Eq. 7).
     normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
@@ -108,7 +108,7 @@ class MoGD(Method):
 
     def clean_weight(self, n_clean: int, n_rows: int) -> float:
         """5 where one row in twenty or more is clean; less where they are few, so as not to learn these by heart."""
-        return 1 + 4 * _share(n_clean, n_rows)
+        return 1 + 4 * min(1.0, _share(n_clean, n_rows))
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         _check("prior", self.prior, ("posterior", "running", "uniform"))
@@ -212,7 +212,7 @@ class MoGD(Method):
             return self.beta
         self._note(self.momentum)
         size = torch.full_like(self.power_, self.beta) if self.beta is not None else self.strength / self._rms()
-        return (size * self.share_ * self._shrinkage() if self.shrink else size).to(mean.dtype)
+        return (size * min(3.0, self.share_) * self._shrinkage() if self.shrink else size).to(mean.dtype)
 
     def _note(self, keep: float) -> None:
         """Running means over the compared candidates: of the halves' product, and of the squared alignment."""
@@ -255,8 +255,8 @@ def _centre(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def _share(n_clean: int, n_rows: int) -> float:
-    """How much the clean rows may say beside the others: 1 where one row in twenty or more is clean, less otherwise."""
-    return min(1.0, 20 * n_clean / max(n_rows, 1))
+    """How much the clean rows may say beside the others: 1 where one row in twenty is clean."""
+    return 20 * n_clean / max(n_rows, 1)
 
 
 def _is_all_head(model: nn.Module) -> bool:
