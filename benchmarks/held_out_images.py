@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.ideas import IDEAS
-from mogd import PartialLabelClassifier
-from mogd.algorithms import make
+from benchmarks.training_folds import score
 from mogd.candidates import Candidates
 from mogd.datasets import PartialDataset, Split, load_images, protocol
 from mogd.experiments.data import make_candidates
@@ -86,18 +85,7 @@ def main() -> None:
             scores, began = [], time.perf_counter()
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 split = split_of(options.kind, seed, q)
-                settings = {**common, **params, "random_state": seed}
-                if isinstance(algorithm, str):
-                    model = make(algorithm, **settings)
-                else:
-                    model = PartialLabelClassifier(algorithm, **settings)
-                candidates = split.train.candidates
-                if algorithm == "supervised":
-                    candidates = Candidates(
-                        np.eye(len(candidates.classes), dtype=bool)[split.train.known_y()], candidates.classes
-                    )
-                model.fit(split.train.X, candidates, X_val=split.clean_X, y_val=split.clean_y)
-                scores.append(100 * model.score(split.test_X, split.test_y))
+                scores.append(score(algorithm, split, **{**common, **params, "random_state": seed}))
             seconds = (time.perf_counter() - began) / options.seeds
             told = " ".join(f"{score:.2f}" for score in scores)
             print(

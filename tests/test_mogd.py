@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,12 +18,14 @@ from mogd import PartialLabelClassifier
 from mogd.methods.base import Batch, TrainingData
 from mogd.methods.mogd import MoGD, alignment
 from mogd.nets import linear, mlp
+from mogd.training import seeded
 
 
 @pytest.fixture(autouse=True)
-def _same_weights() -> None:
+def _same_weights() -> Iterator[None]:
     """The networks of these tests start alike in every run."""
-    torch.manual_seed(0)
+    with seeded(0, torch.device("cpu")):
+        yield
 
 
 def problem(

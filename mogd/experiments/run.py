@@ -97,7 +97,7 @@ def run(
 def _computed(paths: Sequence[Path], wanted: set[str]) -> dict[str, Record]:
     """Records of the wanted work that the present code has made, for whatever table."""
     found = {}
-    for record in read_records(paths):
+    for record in read_records(paths) if wanted else []:
         if record.get("work") in wanted and record["error"] is None and record["code"] == code_of(record):
             found[record["work"]] = record
     return found
