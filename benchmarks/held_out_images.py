@@ -40,9 +40,9 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "CC": ("cc", {}),
     "default": ("mogd", {}),
     "head": ("mogd", {"meta": "head"}),
-    **{f"sharpen {g}": ("mogd", {"sharpen": g}) for g in (1.0, 1.25, 1.5, 2.0)},
-    **{f"head, sharpen {g}": ("mogd", {"sharpen": g, "meta": "head"}) for g in (1.0, 1.25, 1.5, 2.0)},
     **{f"warm-up {w}": ("mogd", {"warmup": w}) for w in (0.0, 0.2, 0.5)},
+    **{f"finish {f}": ("mogd", {"finish": f}) for f in (0.0, 0.25, 0.5)},
+    **{f"head, finish {f}": ("mogd", {"finish": f, "meta": "head"}) for f in (0.25, 0.5)},
     "running prior": ("mogd", {"prior": "running"}),
     **{
         f"strength {k}, clean ×{w}": ("mogd", {"strength": k, "clean_weight": w})

@@ -26,7 +26,7 @@ class Trial(MoGD):
     surrogate : "cross-entropy", "one-vs-all", "brier" (squared error of the probabilities), "sigmoid" (bounded, as in
         LWS) or "gce" (generalised cross entropy, exponent 0.7); `share` of it, and the rest cross entropy.
     until : the share of the epochs for which the loss is the other one; 1 is the whole run.
-    smooth : label smoothing. slow : momentum of the confidences.
+    sharpen : exponent of the prior after the warm-up. smooth : label smoothing. slow : momentum of the confidences.
     rows : weight of a row: "" (all alike), "agreement" (Σ_j w_ij²), or "meta" (exp of the row's own alignment).
     teacher : the prior comes from an average of the weights over the steps, with this decay.
     partner : co-training: a second network of the same kind gives the prior, and is given the first one's.
@@ -43,8 +43,9 @@ class Trial(MoGD):
         *,
         meta: str = "all",
         prior_momentum: float = 0.0,
-        sharpen: float = 1.0,
         warmup: float | None = 0.0,
+        finish: float | None = 0.0,
+        sharpen: float = 1.0,
         surrogate: str = "cross-entropy",
         share: float = 1.0,
         until: float = 1.0,
@@ -56,7 +57,8 @@ class Trial(MoGD):
         prune: float = 0.0,
         level: str = "candidate",
     ) -> None:
-        super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, sharpen=sharpen, warmup=warmup)
+        super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, warmup=warmup, finish=finish)
+        self.sharpen = sharpen
         self.surrogate = surrogate
         self.share = share
         self.until = until
@@ -140,7 +142,7 @@ class Trial(MoGD):
             logits = self.teacher_(batch.x)
         if self.partner_ is not None:
             logits = self.exchanged_
-        return super()._log_prior(logits, batch)
+        return (1.0 if self._is_warming_up() else self.sharpen) * super()._log_prior(logits, batch)
 
     def _losses(self, logits: Tensor, weight: Tensor) -> Tensor:
         confidence = weight
@@ -188,7 +190,7 @@ def _floats(model: nn.Module) -> list[Tensor]:
 
 
 def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
-    whole = {
+    whole: dict[str, tuple[Trial, dict[str, Any]]] = {
         "one-vs-all": (Trial(surrogate="one-vs-all"), {}),
         "one-vs-all, clean ×2": (Trial(surrogate="one-vs-all"), {"clean_weight": 2}),
         "a quarter one-vs-all": (Trial(surrogate="one-vs-all", share=0.25), {}),
@@ -201,6 +203,8 @@ def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
         "gce, lr 0.2": (Trial(surrogate="gce"), {"lr": 0.2}),
         "label smoothing 0.3": (Trial(smooth=0.3), {}),
         "tempered prior 0.5": (Trial(sharpen=0.5), {}),
+        **{f"prior's exponent {g}": (Trial(sharpen=g, warmup=None, finish=None), {}) for g in (1.25, 1.5, 2.0)},
+        "prior's exponent 1.5, no meta step": (Trial(strength=0.0, sharpen=1.5), {"clean_weight": 1}),
         "slow confidences 0.9": (Trial(slow=0.9), {}),
         "rows by agreement": (Trial(rows="agreement"), {}),
         "rows by agreement, running prior (momentum 0.5)": (
@@ -216,6 +220,8 @@ def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
         own = "" if meta == "all" else "head, "
         whole |= {
             f"{own}co-training": (Trial(meta=meta, partner=True), {}),
+            f"{own}co-training, exponent 1.5": (Trial(meta=meta, partner=True, sharpen=1.5), {}),
+            f"{own}exponent 1.5": (Trial(meta=meta, sharpen=1.5), {}),
             f"{own}pruning 0.02": (Trial(meta=meta, prune=0.02), {}),
             f"{own}meta model, class": (Trial(meta=meta, level="class"), {}),
             f"{own}meta model, pair": (Trial(meta=meta, level="pair"), {}),

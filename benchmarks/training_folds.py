@@ -29,14 +29,14 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "PRODEN": ("proden", {}),
     **{f"printed, beta {b}": ("mogd-paper", {"beta": float(b)}) for b in (1, 10, 30, 100)},
     **{
-        f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w, "sharpen": 1.0, "warmup": 0.0})
+        f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w, "warmup": 0.0, "finish": 0.0})
         for k in (0.3, 1, 3)
         for w in (1, 3, 5, 10)
     },
     **{
-        f"sharpen {g}, warm-up {w}": ("mogd", {"sharpen": g, "warmup": w})
-        for g in (1.0, 1.25, 1.5, 2.0)
-        for w in (0.0, 0.2, 0.5)
+        f"warm-up {w}, finish {f}": ("mogd", {"warmup": w, "finish": f})
+        for w in (0.0, 0.2, 0.5, 0.7)
+        for f in (0.0, 0.25, 0.5)
     },
     "running prior, clean ×5": ("mogd", {"prior": "running"}),
     "running prior (momentum 0.5), clean ×5": ("mogd", {"prior": "running", "prior_momentum": 0.5}),

@@ -177,3 +177,24 @@ def test_a_line_may_stand_in_some_panels_only(tmp_path):
     path.write_text(text.replace('["b"]', '["c"]'))
     with pytest.raises(ValueError, match="no panel c, which 'PCE' names"):
         load_recipe(path)
+
+
+def test_a_line_has_scales_of_its_own(tmp_path):
+    path = tmp_path / "own.toml"
+    line = '{ algorithm = "valen", params = { warmup = 9, lr = 0.1 }, scale = { laptop.params.warmup = 3 } }'
+    head = '[scale.laptop]\n[scale.paper]\n[[panel]]\nname = "a"\ndatasets = ["lost"]\nfolds = 1\n'
+    path.write_text(f"methods = [{line}]\n{head}")
+    for scale, warmup in (("laptop", 3), ("paper", 9)):
+        (cell,) = load_recipe(path, scale).cells()
+        assert cell.params == {"warmup": warmup, "lr": 0.1}
+    path.write_text(f"methods = [{line.replace('params.warmup', 'warmup')}]\n{head}")
+    with pytest.raises(ValueError, match="a method is a name or a table of"):
+        load_recipe(path)
+
+
+def test_no_method_spends_a_whole_recipe_in_its_warmup():
+    for path in RECIPES:
+        for scale in scales(path):
+            for cell in load_recipe(path, scale).cells("valen"):
+                model = estimator_of(cell)
+                assert model.method.warmup < model.epochs, (path.stem, scale)

@@ -175,16 +175,34 @@ def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
         assert method.warmup_ == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("m", "exponent"), [(40, 1.0), (10, 1.0), (4, 1.45), (1, 1.675)])
-def test_the_prior_is_sharper_the_fewer_rows_are_clean(m: int, exponent: float) -> None:
-    """p^γ on the candidates, after the warm-up; a number that the user names holds everywhere."""
+def test_the_last_epochs_have_the_squared_error() -> None:
+    """finish_scale · Σ_k (p_k − w_k)², after the warm-up and the cross entropy of a linear model."""
     model = linear((6,), 4).double()
-    for sharpen, warmup, expected in ((None, 0.0, exponent), (None, 1.0, 1.0), (1.2, 0.0, 1.2)):
-        method = MoGD(strength=0.0, sharpen=sharpen, warmup=warmup)
-        batch, _ = begin(method, model, n=400 + m, m=m)
-        found = method.train_batch(model, batch, lambda loss: None)
-        wanted = torch.softmax(expected * model(batch.x).masked_fill(~batch.candidates, -torch.inf), dim=1)
-        torch.testing.assert_close(found, wanted)
+    method = MoGD()
+    x, candidates, clean_x, clean_y = problem(0)
+    weight = torch.ones(len(x), dtype=torch.float64)
+    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=8), torch.Generator())
+    batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
+    z = model(x).detach()
+    for epoch in range(8):
+        losses: list[torch.Tensor] = []
+        w = method.train_batch(model, batch, losses.append)
+        if epoch < 4:
+            expected = torch.log1p(z.exp()) - w * z
+        elif epoch < 6:
+            expected = -w * torch.log_softmax(z, dim=1)
+        else:
+            expected = method.finish_scale * (torch.softmax(z, dim=1) - w) ** 2
+        assert float(losses[0].detach()) == pytest.approx(float(expected.sum(dim=1).mean())), epoch
+        method.epoch_end(model, epoch)
+
+
+def test_a_deeper_network_ends_as_it_began() -> None:
+    method = MoGD()
+    begin(method, mlp((6,), 4).double())
+    assert method.finish_ == 0
+    begin(method, linear((6,), 4).double())
+    assert method.finish_ == 0.25
 
 
 @settings(max_examples=25, deadline=None)

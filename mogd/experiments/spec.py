@@ -165,7 +165,7 @@ def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
             raise ValueError(f"{path} has unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
         made.append(Panel(**merged))
     names = {panel.name for panel in made}
-    for method in (method for panel in made for method in map(_method, panel.methods)):
+    for method in (_method(entry, scale) for panel in made for entry in panel.methods):
         if strange := set(method["panels"] or []) - names:
             raise ValueError(f"{path} has no panel {', '.join(sorted(strange))}, which {method['label']!r} names")
     return Recipe(path.stem, title, scale, made)
@@ -194,12 +194,13 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _method(entry: str | dict[str, Any]) -> dict[str, Any]:
-    """A line of a table; `panels`, where given, names those in which it stands."""
-    method = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
-    unknown = set(method) - {"algorithm", "label", "params", "select", "panels"}
-    if unknown or "algorithm" not in method:
-        raise ValueError(f"a method is a name or a table of algorithm, label, params, select, panels; got {entry!r}")
+def _method(entry: str | dict[str, Any], scale: str) -> dict[str, Any]:
+    """A line of a table; `panels`, where given, names those in which it stands, and `scale` is laid over it."""
+    method: dict[str, Any] = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
+    method = _merge(method, method.pop("scale", {}).get(scale, {}))
+    words = ("algorithm", "label", "params", "select", "panels")
+    if set(method) - set(words) or "algorithm" not in method:
+        raise ValueError(f"a method is a name or a table of {', '.join(words)}, scale; got {entry!r}")
     name = method["algorithm"]
     return {"label": default_label(name), "params": {}, "select": None, "panels": None} | method
 
@@ -207,7 +208,8 @@ def _method(entry: str | dict[str, Any]) -> dict[str, Any]:
 def _cells(recipe: Recipe, panel: Panel, number: int) -> Iterator[Cell]:
     grid = [dict(zip(panel.settings, values, strict=True)) for values in product(*panel.settings.values())]
     folds: list[int | None] = list(range(panel.folds)) or [None]
-    methods = [method for method in map(_method, panel.methods) if panel.name in (method["panels"] or [panel.name])]
+    lines = [_method(entry, recipe.scale) for entry in panel.methods]
+    methods = [line for line in lines if panel.name in (line["panels"] or [panel.name])]
     columns = list(enumerate(product(panel.datasets, grid)))
     for repetition, (column, (dataset, setting)), fold in product(range(panel.repetitions), columns, folds):
         corruption = panel.corruption and panel.corruption | {k: v for k, v in setting.items() if k != "n_clean"}

@@ -57,16 +57,17 @@ class MoGD(Method):
     meta_every : steps for which one clean gradient is used before it is taken anew.
     clean_batch_size : clean rows drawn for each gradient; None takes them all.
     prior_momentum : of the running prior; 0 is the posterior of the row's last visit.
-    sharpen : exponent of the prior after the warm-up; 1 leaves it as it is. None takes 1 where one row in forty or
-        more is clean, and up to 1.75 the fewer they are: what they cannot settle, the model settles sooner itself.
     warmup : share of the epochs, the first ones, in which the loss is one-vs-all and a clean row weighs no more than
         others, so that the confidences settle later; None takes a half for a linear model (less where it has more than
         2000 rows, and with them more steps an epoch) and none for a deeper one.
+    finish : share of the epochs, the last ones, in which the loss is the squared error of the probabilities: rows that
+        the model cannot fit count for less; None takes a quarter for a linear model and none for a deeper one.
     """
 
     needs_clean_set = True
     keeps_confidence = True
     momentum = 0.98  # of the running means behind the shrinkage and the scale
+    finish_scale = 5.0  # of the squared error, whose gradient is the smaller one; 2 and 10 do the same
     compare_every = 4  # gradients between two comparisons of the halves, where a comparison costs a pass
 
     def __init__(
@@ -83,8 +84,8 @@ class MoGD(Method):
         meta_every: int = 1,
         clean_batch_size: int | None = None,
         prior_momentum: float = 0.0,
-        sharpen: float | None = None,
         warmup: float | None = None,
+        finish: float | None = None,
     ) -> None:
         self.prior = prior
         self.strength = strength
@@ -97,14 +98,14 @@ class MoGD(Method):
         self.meta_every = meta_every
         self.clean_batch_size = clean_batch_size
         self.prior_momentum = prior_momentum
-        self.sharpen = sharpen
         self.warmup = warmup
+        self.finish = finish
 
     @classmethod
     def paper(cls, beta: float = 10.0, **changes: Any) -> Self:
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
         printed: dict[str, Any] = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
-        return cls(beta=beta, **(printed | {"sharpen": 1.0, "warmup": 0.0} | changes))
+        return cls(beta=beta, **(printed | {"warmup": 0.0, "finish": 0.0} | changes))
 
     def clean_weight(self, n_clean: int, n_rows: int) -> float:
         """5 where one row in twenty or more is clean; less where they are few, so as not to learn these by heart."""
@@ -114,10 +115,10 @@ class MoGD(Method):
         _check("prior", self.prior, ("posterior", "running", "uniform"))
         _check("normalize", self.normalize, ("softmax", "sum"))
         _check("meta", self.meta, ("all", "head"))
-        for name in ("strength", "beta", "prior_momentum", "sharpen", "warmup", "meta_every", "clean_batch_size"):
+        for name in ("strength", "beta", "prior_momentum", "warmup", "finish", "meta_every", "clean_batch_size"):
             value = getattr(self, name)
             least = 1 if name in ("meta_every", "clean_batch_size") else 0
-            optional = name in ("beta", "sharpen", "warmup", "clean_batch_size")
+            optional = name in ("beta", "warmup", "finish", "clean_batch_size")
             if not (optional and value is None) and not (isinstance(value, (int, float)) and value >= least):
                 raise ValueError(f"{name} must be a number of {least} or more; got {value!r}")
         self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
@@ -127,8 +128,8 @@ class MoGD(Method):
         self.share_ = _share(len(data.clean_y), n_rows)
         own = 0.5 * min(1.0, 2000 / max(n_rows, 1)) if linear else 0.0
         self.warmup_ = self.warmup if self.warmup is not None else own
+        self.finish_ = self.finish if self.finish is not None else 0.25 * linear
         self.epochs_, self.done_ = data.epochs, 0.0
-        self.exponent_ = self.sharpen if self.sharpen is not None else max(1.0, 1.75 - 1.5 * self.share_)
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
         self.running_ = None
         if self.prior == "running":
@@ -172,8 +173,12 @@ class MoGD(Method):
         return self.done_ < self.warmup_
 
     def _losses(self, logits: Tensor, weight: Tensor) -> Tensor:
-        """The weighted loss of each row: one-vs-all in the warm-up, cross entropy after it."""
-        return one_vs_all(logits, weight) if self._is_warming_up() else weighted_cross_entropy(logits, weight)
+        """The weighted loss of each row: one-vs-all in the warm-up, squared error at the end, cross entropy between."""
+        if self._is_warming_up():
+            return one_vs_all(logits, weight)
+        if self.done_ > 1 - self.finish_ - 1e-9:
+            return self.finish_scale * (torch.softmax(logits, dim=1) - weight).square().sum(dim=1)
+        return weighted_cross_entropy(logits, weight)
 
     def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
         """Logits of the batch, and its alignment with each half of the clean set (the whole, when not comparing)."""
@@ -240,12 +245,11 @@ class MoGD(Method):
     def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
         if self.prior == "uniform":
             return torch.zeros_like(logits)
-        exponent = 1.0 if self._is_warming_up() else self.exponent_
         if self.running_ is None:
-            return exponent * log_softmax(logits, dim=1)
+            return log_softmax(logits, dim=1)
         before, keep = self.running_[batch.index], self.prior_momentum
         self.running_[batch.index] = keep * before + (1 - keep) * posterior(logits, batch.candidates)
-        return exponent * before.clamp(min=1e-12).log()
+        return before.clamp(min=1e-12).log()
 
 
 def _centre(values: Tensor, mask: Tensor) -> Tensor:
