@@ -43,6 +43,8 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     **{f"warm-up {w}": ("mogd", {"warmup": w}) for w in (0.0, 0.2, 0.5)},
     **{f"finish {f}": ("mogd", {"finish": f}) for f in (0.0, 0.25, 0.5)},
     **{f"head, finish {f}": ("mogd", {"finish": f, "meta": "head"}) for f in (0.25, 0.5)},
+    "head, warm-up 0.2": ("mogd", {"warmup": 0.2, "meta": "head"}),
+    "head, strength 5, clean rows only guide": ("mogd", {"strength": 5.0, "train_on_clean": False, "meta": "head"}),
     "running prior": ("mogd", {"prior": "running"}),
     **{
         f"strength {k}, clean ×{w}": ("mogd", {"strength": k, "clean_weight": w})

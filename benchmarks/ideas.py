@@ -222,6 +222,8 @@ def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
             f"{own}co-training": (Trial(meta=meta, partner=True), {}),
             f"{own}co-training, exponent 1.5": (Trial(meta=meta, partner=True, sharpen=1.5), {}),
             f"{own}exponent 1.5": (Trial(meta=meta, sharpen=1.5), {}),
+            f"{own}strength 5, exponent 1.5": (Trial(strength=5.0, meta=meta, sharpen=1.5), {}),
+            f"{own}averaged weights as prior, exponent 1.5": (Trial(meta=meta, teacher=0.99, sharpen=1.5), {}),
             f"{own}pruning 0.02": (Trial(meta=meta, prune=0.02), {}),
             f"{own}meta model, class": (Trial(meta=meta, level="class"), {}),
             f"{own}meta model, pair": (Trial(meta=meta, level="pair"), {}),
