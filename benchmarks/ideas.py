@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +33,7 @@ class Trial(MoGD):
     partner : co-training: a second network of the same kind gives the prior, and is given the first one's.
     prune : conformal pruning: a candidate whose share of the row's highest probability is below this quantile of the
         clean rows' true labels (taken after every epoch) is left out.
+    mix : mixup: the loss is that of convex combinations of two rows and their confidences, Beta(mix, mix).
     level : a meta model of few parameters: the alignment of a candidate is replaced by its running mean over all
         candidates of its "class", or of its class and the row's most probable candidate ("pair").
     """
@@ -55,6 +57,7 @@ class Trial(MoGD):
         teacher: float = 0.0,
         partner: bool = False,
         prune: float = 0.0,
+        mix: float = 0.0,
         level: str = "candidate",
     ) -> None:
         super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, warmup=warmup, finish=finish)
@@ -68,11 +71,13 @@ class Trial(MoGD):
         self.teacher = teacher
         self.partner = partner
         self.prune = prune
+        self.mix = mix
         self.level = level
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         super().start(model, data, generator)
         self.count_ = 0
+        self.draws_ = np.random.default_rng(0)
         self.slow_ = self.init_confidence(data.candidates).to(data.weight.dtype)
         self.teacher_ = copy.deepcopy(model).eval().requires_grad_(False) if self.teacher else None
         self.partner_ = _another(model) if self.partner else None
@@ -83,7 +88,7 @@ class Trial(MoGD):
         return self.partner_.parameters() if self.partner_ is not None else []
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        self.batch_ = batch
+        self.batch_, self.model_ = batch, model
         if self.prune and self.threshold_:
             batch = self._pruned(model, batch)
         if self.partner_ is not None:
@@ -151,6 +156,8 @@ class Trial(MoGD):
             self.slow_[self.batch_.index] = weight
         if self.smooth:
             weight = (1 - self.smooth) * weight + self.smooth / weight.shape[1]
+        if self.mix:
+            logits, weight = self._mixed(weight)
         losses = super()._losses(logits, weight)
         if self.surrogate != "cross-entropy" and self.done_ < self.until:
             losses = torch.lerp(losses, self._other(logits, weight), self.share)
@@ -161,6 +168,13 @@ class Trial(MoGD):
             own = own / own.square().mean().sqrt().clamp(min=1e-12)
             return losses * torch.softmax(self._shrinkage() * own, dim=0) * len(own)
         return losses
+
+    def _mixed(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        order = torch.randperm(len(weight), generator=self.generator_)
+        share = float(self.draws_.beta(self.mix, self.mix))
+        share = max(share, 1 - share)
+        x = self.batch_.x
+        return self.model_(torch.lerp(x[order], x, share)), torch.lerp(weight[order], weight, share)
 
     def _other(self, logits: Tensor, weight: Tensor) -> Tensor:
         p = torch.softmax(logits, dim=1)
@@ -219,6 +233,8 @@ def _trials() -> dict[str, tuple[Trial, dict[str, Any]]]:
     for meta in ("all", "head"):
         own = "" if meta == "all" else "head, "
         whole |= {
+            f"{own}mixup": (Trial(meta=meta, mix=1.0), {}),
+            f"{own}mixup 0.3": (Trial(meta=meta, mix=0.3), {}),
             f"{own}co-training": (Trial(meta=meta, partner=True), {}),
             f"{own}co-training, exponent 1.5": (Trial(meta=meta, partner=True, sharpen=1.5), {}),
             f"{own}exponent 1.5": (Trial(meta=meta, sharpen=1.5), {}),
