@@ -36,7 +36,7 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     **{
         f"warm-up {w}, finish {f}": ("mogd", {"warmup": w, "finish": f})
         for w in (0.0, 0.2, 0.5, 0.7)
-        for f in (0.0, 0.25, 0.5)
+        for f in (0.0, 0.25, 0.5, 0.75)
     },
     "running prior, clean ×5": ("mogd", {"prior": "running"}),
     "running prior (momentum 0.5), clean ×5": ("mogd", {"prior": "running", "prior_momentum": 0.5}),

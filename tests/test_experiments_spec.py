@@ -190,6 +190,11 @@ def test_a_line_has_scales_of_its_own(tmp_path):
     path.write_text(f"methods = [{line.replace('params.warmup', 'warmup')}]\n{head}")
     with pytest.raises(ValueError, match="a method is a name or a table of"):
         load_recipe(path)
+    misspelt = f"methods = [{line.replace('laptop', 'labtop')}]\n{head}"
+    for wrong in (misspelt, f"methods = [{line}]\n{head}scale.labtop.folds = 2\n"):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match="has no scale labtop; it has laptop, paper"):
+            load_recipe(path)
 
 
 def test_no_method_spends_a_whole_recipe_in_its_warmup():

@@ -147,24 +147,28 @@ def test_a_step_is_as_long_as_clean_rows_are_many(m: int, step: float) -> None:
     assert not torch.allclose(found[0], torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), 1))
 
 
-def test_warmup_is_one_vs_all_with_rows_that_weigh_alike() -> None:
-    """Σ_k log(1 + e^z_k) − Σ_j w_j z_j until the share of the epochs is over, then cross entropy with the weights."""
+@pytest.mark.parametrize(("method", "warm", "done"), [(MoGD(), 4, 6), (MoGD(warmup=0.3, finish=0.0), 3, 8)])
+def test_the_loss_goes_from_one_vs_all_over_cross_entropy_to_squared_error(method: MoGD, warm: int, done: int) -> None:
+    """Σ_k log(1 + e^z_k) − Σ_j w_j z_j of rows that weigh alike, then cross entropy with the rows' weights, at last
+    finish_scale · Σ_k (p_k − w_k)²: a half, a quarter and a quarter of the epochs unless the user says otherwise."""
     model = linear((6,), 4).double()
-    method = MoGD(warmup=0.3)
     x, candidates, clean_x, clean_y = problem(0)
     weight = torch.ones(len(x), dtype=torch.float64)
     weight[-3:] = 5.0
-    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
+    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=8), torch.Generator())
     batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
     z = model(x).detach()
-    for epoch in range(5):
+    for epoch in range(8):
         losses: list[torch.Tensor] = []
         w = method.train_batch(model, batch, losses.append)
-        if epoch < 3:
-            expected = (torch.log1p(z.exp()) - w * z).sum(dim=1).mean()
+        if epoch < warm:
+            expected, weighs = torch.log1p(z.exp()) - w * z, torch.ones_like(weight)
+        elif epoch < done:
+            expected, weighs = -w * torch.log_softmax(z, dim=1), weight
         else:
-            expected = -(weight * (w * torch.log_softmax(z, dim=1)).sum(dim=1)).sum() / weight.sum()
-        assert float(losses[0].detach()) == pytest.approx(float(expected))
+            expected, weighs = method.finish_scale * (torch.softmax(z, dim=1) - w) ** 2, weight
+        mean = (weighs * expected.sum(dim=1)).sum() / weighs.sum()
+        assert float(losses[0].detach()) == pytest.approx(float(mean)), epoch
         method.epoch_end(model, epoch)
 
 
@@ -173,28 +177,6 @@ def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
         method = MoGD()
         begin(method, net.double(), n=n, m=20)
         assert method.warmup_ == pytest.approx(share)
-
-
-def test_the_last_epochs_have_the_squared_error() -> None:
-    """finish_scale · Σ_k (p_k − w_k)², after the warm-up and the cross entropy of a linear model."""
-    model = linear((6,), 4).double()
-    method = MoGD()
-    x, candidates, clean_x, clean_y = problem(0)
-    weight = torch.ones(len(x), dtype=torch.float64)
-    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=8), torch.Generator())
-    batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
-    z = model(x).detach()
-    for epoch in range(8):
-        losses: list[torch.Tensor] = []
-        w = method.train_batch(model, batch, losses.append)
-        if epoch < 4:
-            expected = torch.log1p(z.exp()) - w * z
-        elif epoch < 6:
-            expected = -w * torch.log_softmax(z, dim=1)
-        else:
-            expected = method.finish_scale * (torch.softmax(z, dim=1) - w) ** 2
-        assert float(losses[0].detach()) == pytest.approx(float(expected.sum(dim=1).mean())), epoch
-        method.epoch_end(model, epoch)
 
 
 def test_a_deeper_network_ends_as_it_began() -> None:

@@ -153,6 +153,9 @@ def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
         raise ValueError(f"{path} has no scale {scale!r}; it has {', '.join(overlays) or 'none'}")
     if not panels:
         raise ValueError(f"{path} has no [[panel]]: name at least one table with its datasets and methods")
+    lines = [entry for part in (table, *panels) for entry in part.get("methods", []) if isinstance(entry, dict)]
+    if strange := {name for part in (*panels, *lines) for name in part.get("scale", {})} - set(overlays):
+        raise ValueError(f"{path} has no scale {', '.join(sorted(strange))}; it has {', '.join(overlays)}")
     known = {entry.name for entry in fields(Panel)}
     made = []
     for panel in panels:
