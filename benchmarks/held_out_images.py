@@ -51,6 +51,12 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
         for k in (0.0, 0.3, 1.0, 3.0)
         for w in (1, 2, 5)
     },
+    **{f"head start {h}": ("mogd", {"head_start": h}) for h in (0.0, 0.1, 0.5)},
+    **{
+        f"head start {h}, clean ×{w}": ("mogd", {"head_start": h, "clean_weight": w})
+        for h in (0.0, 0.1)
+        for w in (3, 5)
+    },
     **IDEAS,
 }
 

@@ -45,6 +45,7 @@ class Trial(MoGD):
         *,
         meta: str = "all",
         prior_momentum: float = 0.0,
+        head_start: float | None = 0.0,
         warmup: float | None = 0.0,
         finish: float | None = 0.0,
         sharpen: float = 1.0,
@@ -60,7 +61,15 @@ class Trial(MoGD):
         mix: float = 0.0,
         level: str = "candidate",
     ) -> None:
-        super().__init__(prior, strength, meta=meta, prior_momentum=prior_momentum, warmup=warmup, finish=finish)
+        super().__init__(
+            prior,
+            strength,
+            meta=meta,
+            prior_momentum=prior_momentum,
+            head_start=head_start,
+            warmup=warmup,
+            finish=finish,
+        )
         self.sharpen = sharpen
         self.surrogate = surrogate
         self.share = share

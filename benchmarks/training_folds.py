@@ -48,6 +48,12 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     ),
     "head, strength 3, clean ×5": ("mogd", {"meta": "head", "strength": 3.0}),
     "head, running prior, clean ×5": ("mogd", {"meta": "head", "prior": "running"}),
+    **{f"head start {h}": ("mogd", {"head_start": h}) for h in (0.0, 0.1, 0.5)},
+    **{
+        f"head start {h}, clean ×{w}": ("mogd", {"head_start": h, "clean_weight": w})
+        for h in (0.0, 0.1)
+        for w in (3, 5)
+    },
     **IDEAS,
 }
 

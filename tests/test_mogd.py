@@ -179,6 +179,38 @@ def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
         assert method.warmup_ == pytest.approx(share)
 
 
+@pytest.mark.parametrize(
+    ("net", "m", "missing", "share"),
+    [(linear, 20, False, 0.0), (mlp, 20, False, 0.05), (mlp, 80, False, 0.0), (mlp, 20, True, 0.0)],
+)
+def test_few_clean_rows_of_every_class_come_first_in_a_deeper_network(net, m: int, missing: bool, share: float) -> None:
+    """One clean row in forty: steps on the clean rows alone, a twentieth as many as the run has, then the batches."""
+    method, model = MoGD(), net((6,), 4).double()
+    x, candidates, clean_x, clean_y = problem(0, n=800 + m, m=m)
+    clean_y[clean_y == 3] = 0 if missing else 3
+    weight = torch.ones(len(x), dtype=torch.float64)
+    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=2), torch.Generator())
+    assert method.head_start_ == pytest.approx(share)
+    batch = Batch(torch.arange(41), x[:41], candidates[:41], method.init_confidence(candidates)[:41], weight[:41])
+    model.eval()  # no dropout, no batch statistics: the loss of a step can be told from the network alone
+    ahead = cross_entropy(model(clean_x), clean_y)
+    losses: list[torch.Tensor] = []
+    for _ in range(2):
+        method.train_batch(model, batch, losses.append)
+    n_ahead = round(share * 2 * 820 / 41)
+    assert len(losses) == n_ahead + 2
+    for loss in losses[:n_ahead]:
+        torch.testing.assert_close(loss, ahead)
+
+
+def test_a_single_clean_row_gives_no_head_start_and_the_user_may_set_its_length() -> None:
+    for m, steps in ((1, 0), (2, 3)):
+        method, model, losses = MoGD(head_start=3.0), mlp((6,), 4).double(), []
+        batch, _ = begin(method, model, m=m)
+        method.train_batch(model, batch, losses.append)
+        assert len(losses) == steps + 1
+
+
 def test_a_deeper_network_ends_as_it_began() -> None:
     method = MoGD()
     begin(method, mlp((6,), 4).double())

@@ -71,7 +71,7 @@ class Method(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must implement loss or train_batch")
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        """Rung 2: one step of the paper; call `step(loss)` once and return the new confidence of these rows."""
+        """Rung 2: one step of the paper; call `step(loss)` (once, as a rule) and return the rows' new confidence."""
         step(batch.mean(self.loss(model(batch.x), batch)))
         return batch.confidence
 

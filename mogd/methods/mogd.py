@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax
+from torch.nn.functional import cross_entropy, log_softmax
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
 from mogd.methods.common import one_vs_all, posterior, weighted_cross_entropy, with_features
@@ -25,6 +25,8 @@ from mogd.methods.tangent import (
     rng_state_of,
     tangent_again,
 )
+
+_NUMBERS = ("strength", "beta", "prior_momentum", "head_start", "warmup", "finish", "meta_every", "clean_batch_size")
 
 
 def alignment(model: nn.Module, x: Tensor, clean_x: Tensor, clean_y: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,6 +59,9 @@ class MoGD(Method):
     meta_every : steps for which one clean gradient is used before it is taken anew.
     clean_batch_size : clean rows drawn for each gradient; None takes them all.
     prior_momentum : of the running prior; 0 is the posterior of the row's last visit.
+    head_start : ordinary steps on the clean rows alone before all others, as a share of the run's steps: the first
+        confidences are then what these rows say. None takes none for a linear model, where a class has no clean row,
+        or where one row in twenty is clean and is heard anyway; up to a tenth the fewer they are.
     warmup : share of the epochs, the first ones, in which the loss is one-vs-all and a clean row weighs no more than
         others, so that the confidences settle later; None takes a half for a linear model (less where it has more than
         2000 rows, and with them more steps an epoch) and none for a deeper one.
@@ -84,6 +89,7 @@ class MoGD(Method):
         meta_every: int = 1,
         clean_batch_size: int | None = None,
         prior_momentum: float = 0.0,
+        head_start: float | None = None,
         warmup: float | None = None,
         finish: float | None = None,
     ) -> None:
@@ -98,6 +104,7 @@ class MoGD(Method):
         self.meta_every = meta_every
         self.clean_batch_size = clean_batch_size
         self.prior_momentum = prior_momentum
+        self.head_start = head_start
         self.warmup = warmup
         self.finish = finish
 
@@ -105,7 +112,7 @@ class MoGD(Method):
     def paper(cls, beta: float = 10.0, **changes: Any) -> Self:
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
         printed: dict[str, Any] = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
-        return cls(beta=beta, **(printed | {"warmup": 0.0, "finish": 0.0} | changes))
+        return cls(beta=beta, **(printed | {"head_start": 0.0, "warmup": 0.0, "finish": 0.0} | changes))
 
     def clean_weight(self, n_clean: int, n_rows: int) -> float:
         """5 where one row in twenty or more is clean; less where they are few, so as not to learn these by heart."""
@@ -115,10 +122,10 @@ class MoGD(Method):
         _check("prior", self.prior, ("posterior", "running", "uniform"))
         _check("normalize", self.normalize, ("softmax", "sum"))
         _check("meta", self.meta, ("all", "head"))
-        for name in ("strength", "beta", "prior_momentum", "warmup", "finish", "meta_every", "clean_batch_size"):
+        for name in _NUMBERS:
             value = getattr(self, name)
             least = 1 if name in ("meta_every", "clean_batch_size") else 0
-            optional = name in ("beta", "warmup", "finish", "clean_batch_size")
+            optional = name in ("beta", "head_start", "warmup", "finish", "clean_batch_size")
             if not (optional and value is None) and not (isinstance(value, (int, float)) and value >= least):
                 raise ValueError(f"{name} must be a number of {least} or more; got {value!r}")
         self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
@@ -131,6 +138,9 @@ class MoGD(Method):
         self.finish_ = self.finish if self.finish is not None else 0.25 * linear
         self.epochs_, self.done_ = data.epochs, 0.0
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
+        own = 0.0 if linear or not self.known_.all() else 0.1 * max(0.0, 1 - self.share_)
+        self.head_start_ = self.head_start if self.head_start is not None else own
+        self.rows_ahead_ = self.head_start_ * data.epochs * len(data.x) if len(data.clean_y) > 1 else 0.0
         self.running_ = None
         if self.prior == "running":
             self.running_ = self.init_confidence(data.candidates).to(data.weight.dtype)
@@ -141,6 +151,8 @@ class MoGD(Method):
         self.mass_ = 0.0
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        if self.steps_ == 0:
+            self._start_ahead(model, len(batch.x), step)
         if self._is_warming_up():
             batch = replace(batch, weight=batch.weight.clamp(max=1))
         logits, estimates = self._alignments(model, batch)
@@ -168,6 +180,12 @@ class MoGD(Method):
             self._note(0.0)
         noted = {"alignment": float(self._rms())}
         return noted | {"shrinkage": float(self._shrinkage())} if self.shrink else noted
+
+    def _start_ahead(self, model: nn.Module, n_rows: int, step: Step) -> None:
+        """The head start, with as many clean rows at a time as a batch has rows."""
+        for _ in range(round(self.rows_ahead_ / n_rows)):
+            rows = torch.randperm(len(self.clean_y_), generator=self.generator_)[:n_rows].to(self.clean_y_.device)
+            step(cross_entropy(model(self.clean_x_[rows]), self.clean_y_[rows]))
 
     def _is_warming_up(self) -> bool:
         return self.done_ < self.warmup_
