@@ -42,20 +42,26 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "head": ("mogd", {"meta": "head"}),
     **{f"warm-up {w}": ("mogd", {"warmup": w}) for w in (0.0, 0.2, 0.5)},
     **{f"finish {f}": ("mogd", {"finish": f}) for f in (0.0, 0.25, 0.5)},
-    **{f"head, finish {f}": ("mogd", {"finish": f, "meta": "head"}) for f in (0.25, 0.5)},
-    "head, warm-up 0.2": ("mogd", {"warmup": 0.2, "meta": "head"}),
-    "head, strength 5, clean rows only guide": ("mogd", {"strength": 5.0, "train_on_clean": False, "meta": "head"}),
     "running prior": ("mogd", {"prior": "running"}),
+    **{f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.0, 0.1, 0.5, 1.5)},
     **{
-        f"strength {k}, clean ×{w}": ("mogd", {"strength": k, "clean_weight": w})
+        f"head, strength 0, head start 0.1, clean ×{w}": (
+            "mogd",
+            {"meta": "head", "strength": 0.0, "head_start": 0.1, "clean_weight": w},
+        )
+        for w in (2, 5)
+    },
+    # older than the head start
+    **{f"head, finish {f}": ("mogd", {"finish": f, "meta": "head", "head_start": 0.0}) for f in (0.25, 0.5)},
+    "head, warm-up 0.2": ("mogd", {"warmup": 0.2, "meta": "head", "head_start": 0.0}),
+    "head, strength 5, clean rows only guide": (
+        "mogd",
+        {"strength": 5.0, "train_on_clean": False, "meta": "head", "head_start": 0.0},
+    ),
+    **{
+        f"strength {k}, clean ×{w}": ("mogd", {"strength": k, "clean_weight": w, "head_start": 0.0})
         for k in (0.0, 0.3, 1.0, 3.0)
         for w in (1, 2, 5)
-    },
-    **{f"head start {h}": ("mogd", {"head_start": h}) for h in (0.0, 0.1, 0.5)},
-    **{
-        f"head start {h}, clean ×{w}": ("mogd", {"head_start": h, "clean_weight": w})
-        for h in (0.0, 0.1)
-        for w in (3, 5)
     },
     **IDEAS,
 }
