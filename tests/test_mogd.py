@@ -180,16 +180,25 @@ def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("net", "m", "missing", "share"),
-    [(linear, 20, False, 0.0), (mlp, 20, False, 0.05), (mlp, 80, False, 0.0), (mlp, 20, True, 0.0)],
+    ("net", "m", "missing", "size", "share"),
+    [
+        (linear, 20, False, 2, 0.0),
+        (mlp, 20, False, 2, 0.015),
+        (mlp, 20, False, 1, 0.0),
+        (mlp, 80, False, 2, 0.0),
+        (mlp, 20, True, 2, 0.0),
+    ],
 )
-def test_few_clean_rows_of_every_class_come_first_in_a_deeper_network(net, m: int, missing: bool, share: float) -> None:
-    """One clean row in forty: steps on the clean rows alone, a twentieth as many as the run has, then the batches."""
+def test_few_clean_rows_come_first_in_a_deeper_network(net, m: int, missing: bool, size: int, share: float) -> None:
+    """One clean row in forty, labels in fixed pairs: steps on the clean rows alone, 0.015 as many as the run has."""
     method, model = MoGD(), net((6,), 4).double()
-    x, candidates, clean_x, clean_y = problem(0, n=800 + m, m=m)
+    x, _, clean_x, clean_y = problem(0, n=800 + m, m=m)
+    candidates = torch.eye(4, dtype=torch.bool).repeat(len(x) // 4, 1)
+    if size == 2:  # {0, 1} and {2, 3}
+        candidates = candidates | candidates[:, [1, 0, 3, 2]]
     clean_y[clean_y == 3] = 0 if missing else 3
     weight = torch.ones(len(x), dtype=torch.float64)
-    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=2), torch.Generator())
+    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
     assert method.head_start_ == pytest.approx(share)
     batch = Batch(torch.arange(41), x[:41], candidates[:41], method.init_confidence(candidates)[:41], weight[:41])
     model.eval()  # no dropout, no batch statistics: the loss of a step can be told from the network alone
@@ -197,7 +206,7 @@ def test_few_clean_rows_of_every_class_come_first_in_a_deeper_network(net, m: in
     losses: list[torch.Tensor] = []
     for _ in range(2):
         method.train_batch(model, batch, losses.append)
-    n_ahead = round(share * 2 * 820 / 41)
+    n_ahead = round(share * 10 * 820 / 41)
     assert len(losses) == n_ahead + 2
     for loss in losses[:n_ahead]:
         torch.testing.assert_close(loss, ahead)

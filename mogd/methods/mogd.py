@@ -61,7 +61,8 @@ class MoGD(Method):
     prior_momentum : of the running prior; 0 is the posterior of the row's last visit.
     head_start : ordinary steps on the clean rows alone before all others, as a share of the run's steps: the first
         confidences are then what these rows say. None takes none for a linear model, where a class has no clean row,
-        or where one row in twenty is clean and is heard anyway; up to a tenth the fewer they are.
+        or where one row in twenty is clean and is heard anyway; up to 0.03 the fewer they are and the more often labels
+        come in the same company.
     warmup : share of the epochs, the first ones, in which the loss is one-vs-all and a clean row weighs no more than
         others, so that the confidences settle later; None takes a half for a linear model (less where it has more than
         2000 rows, and with them more steps an epoch) and none for a deeper one.
@@ -138,8 +139,8 @@ class MoGD(Method):
         self.finish_ = self.finish if self.finish is not None else 0.25 * linear
         self.epochs_, self.done_ = data.epochs, 0.0
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
-        own = 0.0 if linear or not self.known_.all() else 0.1 * max(0.0, 1 - self.share_)
-        self.head_start_ = self.head_start if self.head_start is not None else own
+        own = 0.0 if linear or not self.known_.all() else 0.03 * _companionship(data.candidates)
+        self.head_start_ = self.head_start if self.head_start is not None else own * max(0.0, 1 - self.share_)
         self.rows_ahead_ = self.head_start_ * data.epochs * len(data.x) if len(data.clean_y) > 1 else 0.0
         self.running_ = None
         if self.prior == "running":
@@ -279,6 +280,14 @@ def _centre(values: Tensor, mask: Tensor) -> Tensor:
 def _share(n_clean: int, n_rows: int) -> float:
     """How much the clean rows may say beside the others: 1 where one row in twenty is clean."""
     return 20 * n_clean / max(n_rows, 1)
+
+
+def _companionship(candidates: Tensor) -> float:
+    """How often a label is in a set together with its most frequent companion: 1 where labels come in fixed pairs."""
+    sets = candidates.float()
+    together = sets.T @ sets
+    companion = together.clone().fill_diagonal_(0).amax(dim=1)
+    return float(companion.sum() / together.trace().clamp(min=1))
 
 
 def _is_all_head(model: nn.Module) -> bool:
