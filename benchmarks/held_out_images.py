@@ -2,17 +2,19 @@
 
     python -m benchmarks.held_out_images instance-dependent --seeds 2 --only CC default
     python -m benchmarks.held_out_images uniform --q 0.5 0.7 --only CC default
+    python -m benchmarks.held_out_images cifar10 --q 0.1 --n-clean 32 128 --seeds 3 --only CC "head, head"
 
 `instance-dependent` has 12,000 rows and the small CNN of the recipe of that name, `uniform` 55,000 rows and the linear
-model of fashion-linear. The candidates are made and the models scored on training images alone; the test images are
-never read.
+model of fashion-linear, `cifar10` 5,000 rows and the ConvNet of cifar-convnet. The candidates are made and the models
+scored on training images alone; the test images are never read.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +34,37 @@ CNN: dict[str, Any] = {
     "weight_decay": 5e-4,
 }
 LINEAR: dict[str, Any] = {"backbone": "linear", "epochs": 20, "batch_size": 256, "lr": 0.02}
-ROWS = {"instance-dependent": 12000, "uniform": 55000}
-HELD_OUT = 5000
+CONVNET: dict[str, Any] = {
+    "backbone": "convnet",
+    "backbone_params": {"width": 0.0625, "dropout": 0.0},
+    "augment": "cutout",
+    "epochs": 10,
+    "batch_size": 64,
+    "weight_decay": 5e-4,
+}
+
+
+class Kind(NamedTuple):
+    """Where the images come from, how many are trained on and held out, and with which network."""
+
+    dataset: str
+    rows: int
+    held_out: int
+    settings: dict[str, Any]
+    corruption: dict[str, Any]
+
+
+KINDS = {
+    "instance-dependent": Kind(
+        "fashion-mnist",
+        12000,
+        5000,
+        CNN,
+        {"generator": "instance-dependent", "normalisation": "mean-rate", "rate": 0.4, "network": CNN},
+    ),
+    "uniform": Kind("fashion-mnist", 55000, 5000, LINEAR, {"generator": "binomial"}),
+    "cifar10": Kind("cifar10", 5000, 5000, CONVNET, {"generator": "binomial"}),
+}
 VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "supervised": ("supervised", {}),
     "PRODEN": ("proden", {}),
@@ -43,13 +74,18 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     **{f"warm-up {w}": ("mogd", {"warmup": w}) for w in (0.0, 0.2, 0.5)},
     **{f"finish {f}": ("mogd", {"finish": f}) for f in (0.0, 0.25, 0.5)},
     "running prior": ("mogd", {"prior": "running"}),
-    **{f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.0, 0.1, 0.5, 1.5)},
+    **{f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.0, 0.01, 0.02, 0.1, 0.5, 1.5)},
     **{
         f"head, strength 0, head start 0.1, clean ×{w}": (
             "mogd",
             {"meta": "head", "strength": 0.0, "head_start": 0.1, "clean_weight": w},
         )
         for w in (2, 5)
+    },
+    **{
+        f"LWS, lr {lr}, warm-up {epochs}": ("lws", {"lr": lr, "warmup": epochs})
+        for lr in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+        for epochs in (1, 2, 3, 5, 10, 15)
     },
     # older than the head start
     **{f"head, finish {f}": ("mogd", {"finish": f, "meta": "head", "head_start": 0.0}) for f in (0.25, 0.5)},
@@ -67,43 +103,43 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
 }
 
 
-def split_of(kind: str, seed: int, q: float) -> Split:
+def split_of(kind: Kind, seed: int, q: float | None, n_clean: int = 128) -> Split:
     """Training rows with candidates, clean rows, and held-out training images in place of the test rows."""
-    images = load_images("fashion-mnist")
+    images = load_images(kind.dataset)
     order = np.random.default_rng([seed, 5]).permutation(len(images.y_train))
-    rows, held_out = order[: ROWS[kind]], order[-HELD_OUT:]
+    rows, held_out = order[: kind.rows], order[-kind.held_out :]
     X, y = images.X_train[rows], images.y_train[rows]
-    if kind == "uniform":
-        corruption: dict[str, Any] = {"generator": "binomial", "q": q}
-    else:
-        corruption = {"generator": kind, "normalisation": "mean-rate", "rate": 0.4, "network": CNN}
-    matrix = make_candidates("fashion-mnist", X, y, len(images.classes), corruption, seed)
-    dataset = PartialDataset("fashion-mnist", X, Candidates(matrix, images.classes), y)
-    return protocol(dataset, n_clean=128, seed=seed, test=(images.X_train[held_out], images.y_train[held_out]))
+    corruption = kind.corruption if q is None else kind.corruption | {"q": q}
+    matrix = make_candidates(kind.dataset, X, y, len(images.classes), corruption, seed)
+    dataset = PartialDataset(kind.dataset, X, Candidates(matrix, images.classes), y)
+    return protocol(dataset, n_clean=n_clean, seed=seed, test=(images.X_train[held_out], images.y_train[held_out]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("kind", choices=ROWS)
-    parser.add_argument("--q", type=float, nargs="+", default=[0.5])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--q", type=float, nargs="+", default=[0.5], help="of uniform candidates")
+    parser.add_argument("--n-clean", type=int, nargs="+", default=[128])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=[], help="variants whose name begins with one of these")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    common = LINEAR if options.kind == "uniform" else CNN
-    for q in options.q if options.kind == "uniform" else [0.0]:
+    kind = KINDS[options.kind]
+    rates = options.q if kind.corruption["generator"] == "binomial" else [None]
+    for q, n_clean in product(rates, options.n_clean):
         for label, (algorithm, params) in VARIANTS.items():
             if options.only and not any(label.startswith(word) for word in options.only):
                 continue
             scores, began = [], time.perf_counter()
             for seed in range(options.first_seed, options.first_seed + options.seeds):
-                split = split_of(options.kind, seed, q)
-                scores.append(score(algorithm, split, **{**common, **params, "random_state": seed}))
+                split = split_of(kind, seed, q, n_clean)
+                scores.append(score(algorithm, split, **{**kind.settings, **params, "random_state": seed}))
             seconds = (time.perf_counter() - began) / options.seeds
             told = " ".join(f"{score:.2f}" for score in scores)
             print(
-                f"{options.kind} q={q} {label:42s} {np.mean(scores):6.2f}  ({told})  {seconds:.0f} s a fit", flush=True
+                f"{options.kind} q={q} M={n_clean} {label:42s} {np.mean(scores):6.2f}  ({told})  {seconds:.0f} s a fit",
+                flush=True,
             )
 
 
