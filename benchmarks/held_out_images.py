@@ -2,7 +2,7 @@
 
     python -m benchmarks.held_out_images instance-dependent --seeds 2 --only CC default
     python -m benchmarks.held_out_images uniform --q 0.5 0.7 --only CC default
-    python -m benchmarks.held_out_images cifar10 --q 0.1 --n-clean 32 128 --seeds 3 --only CC "head, head"
+    python -m benchmarks.held_out_images cifar10 --q 0.1 --n-clean 32 128 --seeds 3 --only CC default
 
 `instance-dependent` has 12,000 rows and the small CNN of the recipe of that name, `uniform` 55,000 rows and the linear
 model of fashion-linear, `cifar10` 5,000 rows and the ConvNet of cifar-convnet. The candidates are made and the models
@@ -70,11 +70,12 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "PRODEN": ("proden", {}),
     "CC": ("cc", {}),
     "default": ("mogd", {}),
-    "head": ("mogd", {"meta": "head"}),
+    "default, head": ("mogd", {"meta": "head"}),
     **{f"warm-up {w}": ("mogd", {"warmup": w}) for w in (0.0, 0.2, 0.5)},
     **{f"finish {f}": ("mogd", {"finish": f}) for f in (0.0, 0.25, 0.5)},
     "running prior": ("mogd", {"prior": "running"}),
-    **{f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.0, 0.01, 0.02, 0.1, 0.5, 1.5)},
+    "head, no head start": ("mogd", {"meta": "head", "head_start": 0.0}),
+    **{f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.01, 0.02, 0.1, 0.5, 1.5)},
     **{
         f"head, strength 0, head start 0.1, clean ×{w}": (
             "mogd",

@@ -105,7 +105,7 @@ def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]],
     """One strip per method: the share of training rows in each bin of the top candidate's confidence."""
     labels = list(shares)
     row, top, left = 30.0, 22.0, 24 + _CHAR * max(map(len, labels))
-    right = left + PLOT
+    right = left + 0.55 * PLOT  # narrow: a phone should show more of it than its labels
     height = top + row * len(labels) + 44
     parts = [text(right + 8, 12, "above 0.95", class_="tick")]
     for index, label in enumerate(labels):

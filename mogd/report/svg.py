@@ -72,7 +72,7 @@ def svg(identity: str, title: str, description: str, width: float, height: float
         viewBox=f"0 0 {width:g} {height:g}",
         width=width,
         height=height,
-        style=f"min-width: {0.85 * width:.0f}px",
+        style=f"min-width: {0.75 * width:.0f}px",
         role="img",
         aria_labelledby=f"{identity}-t {identity}-d",
     )
