@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from mogd.candidates import Candidates
 from mogd.experiments.cell import run_cell
 from mogd.experiments.record import RecordFile, read_records
 from mogd.experiments.run import Expectation, plan, run
-from mogd.experiments.spec import load_recipe
+from mogd.experiments.spec import in_recipes, load_recipe
 
 
 def run_all(recipe, folder, **options):
@@ -154,9 +155,27 @@ def test_changed_code_and_missing_data_are_told(quick, tmp_path):
     again = plan(load_recipe(recipe), tmp_path, rerun_changed=True)
     assert {cell.algorithm for cell in again.todo} == {"cc"}
     recipe = tmp_path / "absent.toml"
-    recipe.write_text('methods = ["cc"]\n[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["nowhere.npz"]\n')
+    recipe.write_text('methods = ["cc"]\n[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["soccer-player"]\n')
     made = plan(load_recipe(recipe), tmp_path)
-    assert (made.todo, made.missing) == ([], {"nowhere.npz": 5})
+    assert (made.todo, made.missing) == ([], {"soccer-player": 5})
+    with pytest.raises(ValueError, match="no cell of absent has the words 'zzz'"):
+        plan(load_recipe(recipe), tmp_path, only="zzz")
+    for name, hint in (("nowhere.npz", "give the path of a saved one"), ("lots", "did you mean 'lost'?")):
+        recipe.write_text(f'methods = ["cc"]\n[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["{name}"]\n')
+        with pytest.raises(ValueError, match=f"no data set '{name}': {re.escape(hint)}"):
+            plan(load_recipe(recipe), tmp_path)
+
+
+def test_records_of_settings_that_were_changed_do_not_count(quick, tmp_path):
+    recipe = write_recipe(tmp_path, '"cc"', repetitions=1, name="own")
+    run(plan(load_recipe(recipe), tmp_path), on_record=lambda _: None)
+    before = read_records([tmp_path / "own-laptop.jsonl"])
+    recipe.write_text(recipe.read_text().replace("epochs = 3", "epochs = 4"))
+    run(plan(load_recipe(recipe), tmp_path), on_record=lambda _: None)
+    after = read_records([tmp_path / "own-laptop.jsonl"])
+    assert len(before) == len(after) == 3
+    assert {r["params"]["epochs"] for r in after} == {4}
+    assert in_recipes(before + after) == before + after  # no recipe of that name is in the folder benchmarks
 
 
 def test_the_epoch_is_chosen_by_clean_rows_that_did_not_train(tmp_path):
@@ -221,7 +240,7 @@ def test_ten_kills_of_deep_methods_lose_and_repeat_nothing(tmp_path):
 def test_the_runner_costs_under_five_per_cent(tmp_path):
     """In one process, so that nothing else is measured; the first cells pay for imports and are left out."""
     recipe = write_recipe(tmp_path, '"cc", "proden"', repetitions=2)
-    recipe.write_text(recipe.read_text().replace("epochs = 3", "epochs = 150"))
+    recipe.write_text(recipe.read_text().replace("epochs = 3", "epochs = 300"))
     cells = load_recipe(recipe).cells()
     run_cell(cells[0])
     run_cell(cells[1])

@@ -104,13 +104,42 @@ def test_unknown_words_scales_algorithms_and_files_are_named(small, tmp_path):
     with pytest.raises(ValueError, match="unknown repetition"):
         load_recipe(small)
     small.write_text("select_splits = 1\n" + SMALL)
-    with pytest.raises(ValueError, match="select_splits must be at least 2; got 1"):
+    with pytest.raises(ValueError, match="select_splits must be a whole number of 2 or more; got 1"):
         load_recipe(small)
     small.write_text(SMALL.replace('"plknn"', '"plk"'))
     with pytest.raises(ValueError, match="unknown algorithm 'plk'"):
-        load_recipe(small).cells()
+        load_recipe(small)
     with pytest.raises(FileNotFoundError, match="no recipe 'nowhere'"):
         find_recipe("nowhere")
+
+
+PANEL = '[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["lost"]\nmethods = ["cc"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (PANEL.replace("[[panel]]", "[panel]"), r"has no \[\[panel\]\]"),
+        (PANEL.replace('datasets = ["lost"]', ""), "a panel without datasets"),
+        (PANEL.replace("[scale.laptop]", ""), r"an empty \[scale.laptop\] will do"),
+        (PANEL.replace('["cc"]', '"cc"'), "methods must be a list"),
+        (PANEL + 'folds = "two"', "folds must be a whole number of 0 or more; got 'two'"),
+        (PANEL + "repetitions = 0", "repetitions must be a whole number of 1 or more"),
+        (PANEL + "settings = { n_clean = 50 }", "settings.n_clean must be a list"),
+        (PANEL + "settings = { n_claen = [50] }", "settings.n_claen would change nothing"),
+        (PANEL + "rows = 10", "rows is for images, and lost has candidates of its own"),
+        (PANEL + 'corruption = { generator = "binomial", q = 0.1 }', "corruption is for images"),
+        (PANEL + "deep = { lr = inf }", "a number that is not finite"),
+        (PANEL.replace('["cc"]', '["cc", { algorithm = "cc", params = { lr = 1 } }]'), "'x' are called 'CC'"),
+        ("title = ", "is not a TOML file"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_said_with_its_file(tmp_path, text, told):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told) as error:
+        load_recipe(path)
+    assert "own.toml" in str(error.value)
 
 
 def test_a_scale_is_laid_over_the_recipe_and_a_panel_over_both(small):

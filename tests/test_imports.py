@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,26 @@ def test_every_public_name_can_be_had() -> None:
         assert getattr(mogd, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = mogd.nothing
+
+
+def test_every_command_has_its_help() -> None:
+    from typer.main import get_command
+    from typer.testing import CliRunner
+
+    from mogd.cli import app
+
+    def paths(group: Any, before: list[str]) -> list[list[str]]:
+        own = [[*before, name] for name in group.commands]
+        return own + [
+            p for name, c in group.commands.items() if hasattr(c, "commands") for p in paths(c, [*before, name])
+        ]
+
+    found = paths(get_command(app), [])
+    assert len(found) > 10
+    for path in found:
+        answer = CliRunner().invoke(app, [*path, "--help"])
+        assert answer.exit_code == 0, (path, answer.output, answer.exception)
+        assert "Usage" in answer.output
 
 
 def test_help_takes_less_than_half_a_second() -> None:

@@ -266,6 +266,38 @@ def test_sum_normalisation_gives_no_weight_to_rows_that_do_not_help() -> None:
     torch.testing.assert_close(confidence.sum(dim=1), torch.ones(200, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("method", [MoGD.paper(), MoGD.paper(normalize="sum"), MoGD(normalize="sum")])
+def test_every_form_trains_and_tells_the_alignment_of_each_epoch(method: MoGD) -> None:
+    x, candidates, y = digits()
+    model = PartialLabelClassifier(method, epochs=3, random_state=0)
+    model.fit(x[100:400], candidates[100:400], X_val=x[:100], y_val=y[:100])
+    told = [epoch["alignment"] for epoch in model.history_]
+    assert len(set(told)) == 3
+    assert min(told) > 0
+
+
+def test_clean_images_weigh_no_more_than_others_in_the_first_half() -> None:
+    """A network on images learns rows by heart that weigh more from the start; a table's rows keep their weight."""
+    for shape, heavy in (((6,), [0, 1, 2, 3]), ((1, 2, 3), [2, 3])):
+        x, candidates, clean_x, clean_y = problem(0)
+        model = nn.Sequential(nn.Flatten(), mlp((6,), 4)).double().eval()
+        weight = torch.ones(len(x), dtype=torch.float64)
+        weight[:5] = 5.0
+        method = MoGD(strength=0.0)
+        data = TrainingData(x.reshape(-1, *shape), candidates, weight, clean_x.reshape(-1, *shape), clean_y, epochs=4)
+        method.start(model, data, torch.Generator())
+        batch = Batch(torch.arange(len(x)), data.x, candidates, method.init_confidence(candidates), weight)
+        log_p = torch.log_softmax(model(data.x), dim=1)
+        share = torch.softmax(log_p.masked_fill(~candidates, -torch.inf), dim=1)
+        each = -(share * log_p).sum(dim=1).detach()
+        for epoch in range(4):
+            losses: list[torch.Tensor] = []
+            method.train_batch(model, batch, losses.append)
+            own = weight if epoch in heavy else torch.ones_like(weight)
+            assert float(losses[-1].detach()) == pytest.approx(float((own * each).sum() / own.sum())), (shape, epoch)
+            method.epoch_end(model, epoch)
+
+
 def digits(q: float = 0.3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     x, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
@@ -361,10 +393,13 @@ def test_clean_rows_come_from_rows_with_one_candidate_when_none_are_given() -> N
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("meta_every", 0), ("clean_batch_size", 0), ("beta", "abc"), ("strength", -1.0), ("prior_momentum", None)],
+    [
+        *(("meta_every", 0), ("clean_batch_size", 0), ("beta", "abc"), ("strength", -1.0), ("prior_momentum", None)),
+        *(("clean_batch_size", 2.5), ("prior_momentum", 2), ("warmup", 7)),
+    ],
 )
 def test_wrong_number_is_named(name: str, value: object) -> None:
     x, candidates, y = digits()
     model = PartialLabelClassifier(MoGD(**{name: value}), epochs=1)
-    with pytest.raises(ValueError, match=f"{name} must be a number of . or more; got"):
+    with pytest.raises(ValueError, match=f"{name} must be a (whole )?number (of . or more|from 0 to 1); got"):
         model.fit(x[10:], candidates[10:], X_val=x[:10], y_val=y[:10])

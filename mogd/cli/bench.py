@@ -67,19 +67,27 @@ def _bench(
     rerun_changed: bool,
     dry_run: bool,
 ) -> None:
+    from mogd.experiments.run import BACKENDS, run
     from mogd.experiments.run import plan as make_plan
-    from mogd.experiments.run import run
     from mogd.experiments.spec import find_recipe, load_recipe
 
+    if backend not in BACKENDS:
+        raise ValueError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
+    if jobs < 0:
+        raise ValueError(f"--jobs must be 0 or more; got {jobs}")
     chosen = load_recipe(find_recipe(recipe), scale)
     jobs = jobs or _cores()
     plan = make_plan(chosen, out, only=only, retry_failed=retry_failed, rerun_changed=rerun_changed)
     _say_plan(chosen, plan, jobs)
+    failed = 0
     if (plan.todo or plan.known) and not dry_run:
         with _progress(plan, jobs) as advance:
             run(plan, jobs=jobs, backend=backend, address=address or None, on_record=advance)
+        failed = advance.failed
     if plan.path.exists():
         _say_results(chosen, plan, only)
+    if failed and failed == len(plan.todo):
+        raise RuntimeError("every cell failed: mend the cause, then give the command again with --retry-failed")
 
 
 def _cores() -> int:
@@ -92,7 +100,9 @@ def _say_plan(recipe: Recipe, plan: Plan, jobs: int) -> None:
     typer.echo(f"{recipe.title} ({recipe.name}, scale {recipe.scale})")
     about = "" if plan.seconds is None or not plan.todo else f", about {_duration(plan.seconds / jobs)}"
     known = f", {len(plan.known)} computed for other tables" if plan.known else ""
-    typer.echo(f"{len(plan.todo)} cells to run with {jobs} jobs{about}; {plan.done} done already{known}: {plan.path}")
+    failed = f" ({plan.failed} of them failed: --retry-failed)" if plan.failed else ""
+    done = f"{plan.done} done already{failed}{known}"
+    typer.echo(f"{len(plan.todo)} cells to run with {jobs} jobs{about}; {done}: {plan.path}")
     for name, count in plan.missing.items():
         typer.echo(f"{name} is not on this machine, {count} cells left out: `mogd datasets fetch {name}`")
 
@@ -121,7 +131,7 @@ class _progress:
 
     def __exit__(self, *error: Any) -> None:
         self.bar.stop()
-        if self.waiting:
+        if (self.waiting and len(self.waiting) < self.total) or error[0] is KeyboardInterrupt:
             typer.echo("stopped: give the same command again to go on where it was")
 
     def __call__(self, record: dict[str, Any]) -> None:

@@ -54,6 +54,8 @@ def tune(
     from mogd.tuning import tune as search
 
     check_name(method, "--method")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
     reading = {"votes": votes, "clean": clean, "id": id, "impute": impute}
     columns = {"annotators": names(annotators), "ignore": names(ignore)}
     data = learnable(method, table, candidates, **reading, **columns)
@@ -89,5 +91,5 @@ def tune(
 
 
 def _as_options(params: dict[str, Any]) -> list[str]:
-    scale = [f"--scale {params['scale']}"] if "scale" in params else []
+    scale = [f"--scale {params.get('scale') or 'none'}"]  # unlike the shell's fit, a trial scales only when it says so
     return scale + [f"--param {key}={json.dumps(value)}" for key, value in params.items() if key != "scale"]

@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any, Self
 
 Record = dict[str, Any]
+IN_TABLE = ("recipe", "scale", "panel", "dataset", "setting", "label", "repetition", "fold")
 VOLATILE = ("seconds", "started", "host", "versions", "commit", "dirty")  # what may differ between equal runs
 
 
 def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
-    """All whole lines of the files, in order; of several records of one cell the last counts."""
+    """All whole lines of the files, in order; of several records for one place in a table the last counts."""
     found: dict[str, Record] = {}
     for path in paths:
         for number, line in enumerate(_whole_lines(Path(path)), start=1):
             try:
                 record = json.loads(line)
-                key = record["key"]
+                place = json.dumps([record[name] for name in IN_TABLE], sort_keys=True)
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} holds no record in line {number}: mend or delete that line") from None
-            found.pop(key, None)
-            found[key] = record
+            found.pop(place, None)
+            found[place] = record
     return list(found.values())
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mogd.datasets.sources import SOURCES
 from mogd.experiments.data import is_here, needs_network, split_of
 from mogd.experiments.provenance import code_of, commit
 from mogd.experiments.record import Record, RecordFile, read_records
@@ -29,6 +31,7 @@ class Plan:
     todo: list[Cell]
     known: list[Record]  # computed for another table by the present code: to be taken over
     done: int
+    failed: int  # of those that are done
     missing: dict[str, int]  # data set -> cells left out
     seconds: float | None  # expected sum over the cells to do; None where nothing is known yet
 
@@ -55,7 +58,9 @@ def plan(
         if not failed and not changed:
             settled.add(record["key"])
     cells = recipe.cells(only)
-    here = {dataset: is_here(dataset) for dataset in {cell.dataset for cell in cells}}
+    if not cells:
+        raise ValueError(f"no cell of {recipe.name} has the words {only!r}: `--dry-run` without --only shows them")
+    here = {dataset: _is_here(dataset) for dataset in {cell.dataset for cell in cells}}
     left_out = [cell.dataset for cell in cells if not here[cell.dataset]]
     present = [cell for cell in cells if here[cell.dataset]]
     unsettled = [cell for cell in present if cell.key not in settled]
@@ -67,6 +72,7 @@ def plan(
         todo=todo,
         known=[_placed(elsewhere[cell.work], cell) for cell in unsettled if cell.work in elsewhere],
         done=len(present) - len(unsettled),
+        failed=len({record["key"] for record in records if record["error"]} & settled & {cell.key for cell in present}),
         missing={name: left_out.count(name) for name in sorted(set(left_out))},
         seconds=sum(map(expected, todo)) if records else None,
     )
@@ -79,8 +85,6 @@ def run(
 
     `address` names the scheduler of a running Dask or Ray cluster; without it a local one with `jobs` workers is made.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
     _prepare(plan.todo)
     head, dirty = commit()
     work = {cell.key: cell.work for cell in plan.todo}
@@ -92,6 +96,15 @@ def run(
             record |= {"work": work[record["key"]], "commit": head, "dirty": dirty}
             file.append(record)
             on_record(record)
+
+
+def _is_here(dataset: str) -> bool:
+    """Whether it is on this machine; a name that is neither known nor a file is an error."""
+    if dataset not in SOURCES and not is_here(dataset):
+        near = get_close_matches(dataset, SOURCES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"give the path of a saved one, or {', '.join(SOURCES)}"
+        raise ValueError(f"there is no data set {dataset!r}: {hint}")
+    return is_here(dataset)
 
 
 def _computed(paths: Sequence[Path], wanted: set[str]) -> dict[str, Record]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from pathlib import Path
@@ -30,6 +30,15 @@ LABELS = {
     **CONTROLS,
 }
 EPOCH_RULES = ("last", "clean")
+WHOLE = {
+    "seed": 0,
+    "repetitions": 1,
+    "folds": 0,
+    "n_clean": 0,
+    "rows": 1,
+    "test_rows": 1,
+    "select_splits": 2,
+}  # least values
 PLACE = ("recipe", "scale", "panel", "label", "repetition", "order")  # where a cell is shown, not what it computes
 
 
@@ -111,8 +120,18 @@ class Panel:
     def __post_init__(self) -> None:
         if self.epoch_rule not in EPOCH_RULES:
             raise ValueError(f"epoch_rule must be one of {', '.join(EPOCH_RULES)}; got {self.epoch_rule!r}")
-        if self.select_splits < 2:
-            raise ValueError(f"select_splits must be at least 2; got {self.select_splits!r}")
+        for name, least in WHOLE.items():
+            value = getattr(self, name)
+            if not (value is None and name in ("rows", "test_rows")) and not (type(value) is int and value >= least):
+                raise ValueError(f"{name} must be a whole number of {least} or more; got {value!r}")
+        lists = {"datasets": self.datasets, "methods": self.methods}
+        for name, value in (lists | {f"settings.{k}": v for k, v in self.settings.items()}).items():
+            if not isinstance(value, list) or not value:
+                raise ValueError(f"{name} must be a list that is not empty; got {value!r}")
+        if self.corruption is None and (strange := sorted(set(self.settings) - {"n_clean"})):
+            raise ValueError(
+                f"settings.{strange[0]} would change nothing: settings are n_clean and the parameters of a corruption"
+            )
 
 
 @dataclass(frozen=True)
@@ -139,19 +158,33 @@ def find_recipe(name: str | Path) -> Path:
     raise FileNotFoundError(f"no recipe {str(name)!r}: give the path of a TOML file, or one of {known or 'none here'}")
 
 
+def in_recipes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records without those that their recipe no longer asks for; where it cannot be found, all of them."""
+    asked: dict[tuple[str, str], set[str]] = {}
+    for name, scale in {(record["recipe"], record["scale"]) for record in records}:
+        own = {record["key"] for record in records if (record["recipe"], record["scale"]) == (name, scale)}
+        try:
+            wanted = {cell.key for cell in load_recipe(find_recipe(name), scale).cells()}
+        except (FileNotFoundError, ValueError):
+            wanted = set()
+        asked[name, scale] = own & wanted or own  # another recipe of that name is not this one
+    return [record for record in records if record["key"] in asked[record["recipe"], record["scale"]]]
+
+
 def scales(path: str | Path) -> list[str]:
     """The scales of a recipe."""
-    return list(tomllib.loads(Path(path).read_text(encoding="utf-8")).get("scale", {}))
+    return list(_read(Path(path)).get("scale", {}))
 
 
 def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
     """Read a recipe and lay one of its scales over it; an unknown word is an error."""
     path = Path(path)
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    table = _read(path)
     title, panels, overlays = table.pop("title", path.stem), table.pop("panel", []), table.pop("scale", {})
     if scale not in overlays:
-        raise ValueError(f"{path} has no scale {scale!r}; it has {', '.join(overlays) or 'none'}")
-    if not panels:
+        remedy = f"it has {', '.join(overlays)}" if overlays else f"an empty [scale.{scale}] will do"
+        raise ValueError(f"{path} has no scale {scale!r}; {remedy}")
+    if not panels or not isinstance(panels, list):
         raise ValueError(f"{path} has no [[panel]]: name at least one table with its datasets and methods")
     lines = [entry for part in (table, *panels) for entry in part.get("methods", []) if isinstance(entry, dict)]
     if strange := {name for part in (*panels, *lines) for name in part.get("scale", {})} - set(overlays):
@@ -166,12 +199,44 @@ def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
         unknown = set(merged) - known
         if unknown:
             raise ValueError(f"{path} has unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
-        made.append(Panel(**merged))
+        if lacking := [name for name in ("name", "datasets", "methods") if name not in merged]:
+            raise ValueError(f"{path} has a panel without {', '.join(lacking)}")
+        try:
+            made.append(Panel(**merged))
+            _check_images(made[-1])
+        except ValueError as error:
+            raise ValueError(f"{path}, panel {merged['name']!r}: {error}") from None
     names = {panel.name for panel in made}
-    for method in (_method(entry, scale) for panel in made for entry in panel.methods):
-        if strange := set(method["panels"] or []) - names:
-            raise ValueError(f"{path} has no panel {', '.join(sorted(strange))}, which {method['label']!r} names")
+    for panel in made:
+        lines = [_method(entry, scale) for entry in panel.methods]
+        for line in lines:
+            if strange := set(line["panels"] or []) - names:
+                raise ValueError(f"{path} has no panel {', '.join(sorted(strange))}, which {line['label']!r} names")
+        labels = [line["label"] for line in lines if panel.name in (line["panels"] or [panel.name])]
+        if twice := sorted({label for label in labels if labels.count(label) > 1}):
+            raise ValueError(f"{path}: two methods of {panel.name!r} are called {twice[0]!r}; give one another label")
     return Recipe(path.stem, title, scale, made)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        json.dumps(table, allow_nan=False, default=str)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not a TOML file: {error}") from None
+    except ValueError:
+        raise ValueError(f"{path} holds a number that is not finite: a record could not say it") from None
+    return table
+
+
+def _check_images(panel: Panel) -> None:
+    """What a panel says of images must be said of images."""
+    from mogd.datasets.sources import SOURCES
+
+    tables = [name for name in panel.datasets if not (name in SOURCES and SOURCES[name].is_image)]
+    for word in ("corruption", "rows", "test_rows"):
+        if tables and getattr(panel, word) is not None:
+            raise ValueError(f"{word} is for images, and {tables[0]} has candidates of its own")
 
 
 def default_label(algorithm: str) -> str:

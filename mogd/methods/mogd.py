@@ -7,6 +7,7 @@ MoGD sets the confidences from these alignments: `w ∝ prior · exp(strength ·
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any, Self
 
 import torch
@@ -26,7 +27,9 @@ from mogd.methods.tangent import (
     tangent_again,
 )
 
-_NUMBERS = ("strength", "beta", "prior_momentum", "head_start", "warmup", "finish", "meta_every", "clean_batch_size")
+_NUMBERS = ("strength", "beta", "head_start")
+_SHARES = ("prior_momentum", "warmup", "finish")
+_WHOLE = ("meta_every", "clean_batch_size")
 
 
 def alignment(model: nn.Module, x: Tensor, clean_x: Tensor, clean_y: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +54,8 @@ class MoGD(Method):
     shrink : trust the clean set as far as it knows: multiply the alignment by how far two random halves of it agree
         and by its share of the rows (1 where one row in twenty is clean, 3 at most); leave alone the candidates of
         whose class it has no row.
-    train_on_clean : let the clean rows train too, with one candidate each.
+    train_on_clean : let the clean rows train too, with one candidate each. In a deeper network on images a clean row
+        weighs no more than others in the first half of the epochs, so as not to be learned by heart.
     clip : set negative alignments to zero first (Eq. 7).
     normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
         without a positive alignment carries no weight.
@@ -123,12 +127,8 @@ class MoGD(Method):
         _check("prior", self.prior, ("posterior", "running", "uniform"))
         _check("normalize", self.normalize, ("softmax", "sum"))
         _check("meta", self.meta, ("all", "head"))
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            least = 1 if name in ("meta_every", "clean_batch_size") else 0
-            optional = name in ("beta", "head_start", "warmup", "finish", "clean_batch_size")
-            if not (optional and value is None) and not (isinstance(value, (int, float)) and value >= least):
-                raise ValueError(f"{name} must be a number of {least} or more; got {value!r}")
+        for name in (*_NUMBERS, *_SHARES, *_WHOLE):
+            _check_number(name, getattr(self, name))
         self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
         linear = _is_all_head(model)
         self.head_ = self.meta == "head" or linear
@@ -137,6 +137,7 @@ class MoGD(Method):
         own = 0.5 * min(1.0, 2000 / max(n_rows, 1)) if linear else 0.0
         self.warmup_ = self.warmup if self.warmup is not None else own
         self.finish_ = self.finish if self.finish is not None else 0.25 * linear
+        self.even_ = self.warmup_ if linear or data.x.ndim == 2 else max(0.5, self.warmup_)
         self.epochs_, self.done_ = data.epochs, 0.0
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
         own = 0.0 if linear or not self.known_.all() else 0.03 * _companionship(data.candidates)
@@ -154,12 +155,13 @@ class MoGD(Method):
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         if self.steps_ == 0:
             self._start_ahead(model, len(batch.x), step)
-        if self._is_warming_up():
+        if self.done_ < self.even_:
             batch = replace(batch, weight=batch.weight.clamp(max=1))
         logits, estimates = self._alignments(model, batch)
         if self.shrink:
             estimates = [_centre(a, batch.candidates & self.known_) for a in estimates]
         mean = estimates[0] if len(estimates) == 1 else (estimates[0] + estimates[1]) / 2
+        self.last_ = (estimates, mean, batch.candidates)
         log_prior = self._log_prior(logits.detach(), batch)
         if self.normalize == "sum":
             helpful = mean.clamp(min=0) * batch.candidates
@@ -167,7 +169,7 @@ class MoGD(Method):
             weight = torch.where(total > 0, helpful / total, 0.0)
             confidence = torch.where(total > 0, weight, posterior(log_prior, batch.candidates))
         else:
-            move = self._size(estimates, mean, batch.candidates) * mean
+            move = self._size() * mean
             if self.clip:
                 move = move.clamp(min=0)  # Eq. 7
             weight = confidence = posterior(log_prior + move, batch.candidates)  # Eq. 8
@@ -177,7 +179,7 @@ class MoGD(Method):
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
         """The shrinkage s and the alignment's root mean square: how much the clean set had to say."""
         self.done_ = (epoch + 1) / self.epochs_
-        if self.mass_ == 0:
+        if self.normalize == "sum" or (self.beta is not None and not self.shrink):  # nothing else asks for it
             self._note(0.0)
         noted = {"alignment": float(self._rms())}
         return noted | {"shrinkage": float(self._shrinkage())} if self.shrink else noted
@@ -229,12 +231,12 @@ class MoGD(Method):
             x, y, order = x[order], y[order], torch.arange(len(order), device=y.device)
         return x, y, list(order.tensor_split(2)) if compare and len(order) > 1 else None
 
-    def _size(self, estimates: list[Tensor], mean: Tensor, candidates: Tensor) -> Tensor | float:
+    def _size(self) -> Tensor | float:
         """What the alignment is multiplied by: `beta`, or `strength / rms`; shrunk by s and the clean rows' share."""
-        self.last_ = (estimates, mean, candidates)
         if self.beta is not None and not self.shrink:
             return self.beta
         self._note(self.momentum)
+        mean = self.last_[1]
         size = torch.full_like(self.power_, self.beta) if self.beta is not None else self.strength / self._rms()
         return (size * min(3.0, self.share_) * self._shrinkage() if self.shrink else size).to(mean.dtype)
 
@@ -294,6 +296,17 @@ def _is_all_head(model: nn.Module) -> bool:
     """Whether the last linear layer holds every parameter, so that its closed form is the whole gradient."""
     heads = [m for m in model.modules() if isinstance(m, nn.Linear)]
     return bool(heads) and {id(p) for p in model.parameters()} == {id(p) for p in heads[-1].parameters()}
+
+
+def _check_number(name: str, value: Any) -> None:
+    least = 1 if name in _WHOLE else 0
+    kind = "whole number" if name in _WHOLE else "number"
+    most = 1 if name in _SHARES else float("inf")
+    optional = name not in ("strength", "prior_momentum", "meta_every")
+    fits = isinstance(value, Integral if name in _WHOLE else Real) and not isinstance(value, bool)
+    if not (value is None and optional) and not (fits and least <= value <= most):
+        span = f"of {least} or more" if most > 1 else "from 0 to 1"
+        raise ValueError(f"{name} must be a {kind} {span}; got {value!r}")
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
