@@ -1,6 +1,7 @@
 """Recipes: how scales are laid over them, which cells they make, and that every one fits the signatures."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from mogd.experiments.cell import estimator_of
 from mogd.experiments.data import GENERATORS
 from mogd.experiments.paper import PaperFigures
-from mogd.experiments.spec import DESCRIBE, find_recipe, load_recipe, scales
+from mogd.experiments.spec import DESCRIBE, command, find_recipe, in_recipes, load_recipe, scales
 from mogd.nets import BACKBONES
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -232,3 +233,15 @@ def test_no_method_spends_a_whole_recipe_in_its_warmup():
             for cell in load_recipe(path, scale).cells("valen"):
                 model = estimator_of(cell)
                 assert model.method.warmup < model.epochs, (path.stem, scale)
+
+
+def test_a_recipe_of_ones_own_is_found_beside_its_records(tmp_path, monkeypatch):
+    """Its title, the command that remakes it, and what it no longer asks for."""
+    monkeypatch.chdir(tmp_path)
+    assert command("own", "laptop") == "mogd bench benchmarks/own.toml --scale laptop"
+    Path("own.toml").write_text(PANEL)
+    assert command("own", "laptop") == "mogd bench own.toml --scale laptop"
+    records = [asdict(cell) | {"key": cell.key} for cell in load_recipe("own.toml").cells()]
+    strange = [records[0] | {"key": "0" * 64}]
+    assert in_recipes(records + strange) == records
+    assert in_recipes(strange) == strange  # another recipe of that name: nothing is left out

@@ -59,7 +59,9 @@ def plan(
             settled.add(record["key"])
     cells = recipe.cells(only)
     if not cells:
-        raise ValueError(f"no cell of {recipe.name} has the words {only!r}: `--dry-run` without --only shows them")
+        raise ValueError(
+            f"no cell of {recipe.name} has the words {only!r} among its panel, data set, method and setting"
+        )
     here = {dataset: _is_here(dataset) for dataset in {cell.dataset for cell in cells}}
     left_out = [cell.dataset for cell in cells if not here[cell.dataset]]
     present = [cell for cell in cells if here[cell.dataset]]

@@ -150,12 +150,21 @@ class Recipe:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe given by its path, or by its name in the folder `benchmarks`."""
-    for path in (Path(name), Path("benchmarks") / f"{name}.toml"):
+    """The file of a recipe given by its path, or by its name in the folder `benchmarks` or in this one."""
+    for path in (Path(name), Path("benchmarks") / f"{name}.toml", Path(f"{name}.toml")):
         if path.is_file():
             return path
     known = ", ".join(sorted(path.stem for path in Path("benchmarks").glob("*.toml") if path.stem != "paper"))
     raise FileNotFoundError(f"no recipe {str(name)!r}: give the path of a TOML file, or one of {known or 'none here'}")
+
+
+def command(recipe: str, scale: str) -> str:
+    """What remakes the tables of a recipe."""
+    try:
+        path = find_recipe(recipe)
+    except FileNotFoundError:
+        path = Path("benchmarks") / f"{recipe}.toml"
+    return f"mogd bench {path.as_posix()} --scale {scale}"
 
 
 def in_recipes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 from mogd.experiments.paper import Figure, PaperFigures
 from mogd.experiments.provenance import code_of
 from mogd.experiments.record import Record
-from mogd.experiments.spec import DESCRIBE
+from mogd.experiments.spec import DESCRIBE, command
 
 REFERENCE = "supervised"  # shown, but not ranked: it is told the true labels
 
@@ -91,7 +91,7 @@ class Summary:
     @property
     def command(self) -> str:
         """What remakes it."""
-        return f"mogd bench benchmarks/{self.recipe}.toml --scale {self.scale}"
+        return command(self.recipe, self.scale)
 
 
 def tables(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mogd.datasets.sources import SOURCES
 from mogd.experiments.record import Record
-from mogd.experiments.spec import DESCRIBE
+from mogd.experiments.spec import DESCRIBE, command
 from mogd.experiments.summary import characteristics
 from mogd.report import names
 from mogd.report.table import Cell, Table
@@ -32,7 +32,7 @@ def _table(recipe: str, scale: str, panel: str, records: Sequence[Record]) -> Ta
         rows=[(names.dataset_title(d), [_fact(where, d, f, values) for f in facts]) for d, values in measured.items()],
         caption="As measured on the files.",
         footnotes=[f"{names.dataset_title(r['dataset'])} failed: {r['error']}" for r in records if r["error"]],
-        command=f"mogd bench benchmarks/{recipe}.toml --scale {scale}",
+        command=command(recipe, scale),
     )
 
 
