@@ -166,6 +166,15 @@ def test_changed_code_and_missing_data_are_told(quick, tmp_path):
             plan(load_recipe(recipe), tmp_path)
 
 
+def test_a_file_that_was_changed_is_run_again(tmp_path):
+    recipe = write_recipe(tmp_path, '"plknn"', repetitions=1)
+    run(plan(load_recipe(recipe), tmp_path), on_record=lambda _: None)
+    assert plan(load_recipe(recipe), tmp_path).todo == []
+    blobs(seed=1).save(tmp_path / "blobs.npz")
+    again = plan(load_recipe(recipe), tmp_path)
+    assert (len(again.todo), again.known) == (3, [])
+
+
 def test_records_of_settings_that_were_changed_do_not_count(quick, tmp_path):
     recipe = write_recipe(tmp_path, '"cc"', repetitions=1, name="own")
     run(plan(load_recipe(recipe), tmp_path), on_record=lambda _: None)

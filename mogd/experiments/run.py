@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ def plan(
 ) -> Plan:
     """Compare a recipe with the records that are there already."""
     path = records_path(recipe, folder)
-    records = read_records([path]) if path.exists() else []
+    _fingerprint.cache_clear()
+    records = [r for r in read_records([path]) if _is_of_present_data(r)] if path.exists() else []
     settled = set()
     for record in records:
         failed = retry_failed and record["error"] is not None
@@ -109,11 +111,25 @@ def _is_here(dataset: str) -> bool:
     return is_here(dataset)
 
 
+def _is_of_present_data(record: Record) -> bool:
+    """False where a data set that is a user's file has been changed since."""
+    known, name = record["data_fingerprint"], record["dataset"]
+    return known is None or name in SOURCES or not is_here(name) or known == _fingerprint(name)
+
+
+@cache
+def _fingerprint(path: str) -> str:
+    from mogd.datasets import PartialDataset
+
+    return PartialDataset.load(path).fingerprint
+
+
 def _computed(paths: Sequence[Path], wanted: set[str]) -> dict[str, Record]:
     """Records of the wanted work that the present code has made, for whatever table."""
     found = {}
     for record in read_records(paths) if wanted else []:
-        if record.get("work") in wanted and record["error"] is None and record["code"] == code_of(record):
+        done = record.get("work") in wanted and record["error"] is None and record["code"] == code_of(record)
+        if done and _is_of_present_data(record):
             found[record["work"]] = record
     return found
 
