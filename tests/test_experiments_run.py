@@ -18,7 +18,7 @@ from mogd.candidates import Candidates
 from mogd.experiments.cell import run_cell
 from mogd.experiments.record import RecordFile, read_records
 from mogd.experiments.run import Expectation, plan, run
-from mogd.experiments.spec import in_recipes, load_recipe
+from mogd.experiments.spec import load_recipe
 
 
 def run_all(recipe, folder, **options):
@@ -160,10 +160,16 @@ def test_changed_code_and_missing_data_are_told(quick, tmp_path):
     assert (made.todo, made.missing) == ([], {"soccer-player": 5})
     with pytest.raises(ValueError, match="no cell of absent has the words 'zzz'"):
         plan(load_recipe(recipe), tmp_path, only="zzz")
-    for name, hint in (("nowhere.npz", "give the path of a saved one"), ("lots", "did you mean 'lost'?")):
+    for name, hint in (("nowhere.npz", ""), ("lots", " (did you mean 'lost'?)")):
         recipe.write_text(f'methods = ["cc"]\n[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["{name}"]\n')
-        with pytest.raises(ValueError, match=f"no data set '{name}': {re.escape(hint)}"):
+        with pytest.raises(ValueError, match=re.escape(f"; got '{name}'{hint}") + "$"):
             plan(load_recipe(recipe), tmp_path)
+
+
+def test_an_unknown_backend_is_named(tmp_path):
+    made = plan(load_recipe(write_recipe(tmp_path, '"plknn"', repetitions=1)), tmp_path)
+    with pytest.raises(ValueError, match="backend must be one of loky, dask, ray; got 'slurm'"):
+        run(made, backend="slurm", on_record=lambda _: None)
 
 
 def test_a_file_that_was_changed_is_run_again(tmp_path):
@@ -175,7 +181,7 @@ def test_a_file_that_was_changed_is_run_again(tmp_path):
     assert (len(again.todo), again.known) == (3, [])
 
 
-def test_records_of_settings_that_were_changed_do_not_count(quick, tmp_path):
+def test_records_of_settings_that_were_changed_do_not_count(tmp_path):
     recipe = write_recipe(tmp_path, '"cc"', repetitions=1, name="own")
     run(plan(load_recipe(recipe), tmp_path), on_record=lambda _: None)
     before = read_records([tmp_path / "own-laptop.jsonl"])
@@ -184,7 +190,6 @@ def test_records_of_settings_that_were_changed_do_not_count(quick, tmp_path):
     after = read_records([tmp_path / "own-laptop.jsonl"])
     assert len(before) == len(after) == 3
     assert {r["params"]["epochs"] for r in after} == {4}
-    assert in_recipes(before + after) == before + after  # no recipe of that name is in the folder benchmarks
 
 
 def test_the_epoch_is_chosen_by_clean_rows_that_did_not_train(tmp_path):
@@ -249,7 +254,7 @@ def test_ten_kills_of_deep_methods_lose_and_repeat_nothing(tmp_path):
 def test_the_runner_costs_under_five_per_cent(tmp_path):
     """In one process, so that nothing else is measured; the first cells pay for imports and are left out."""
     recipe = write_recipe(tmp_path, '"cc", "proden"', repetitions=2)
-    recipe.write_text(recipe.read_text().replace("epochs = 3", "epochs = 300"))
+    recipe.write_text(recipe.read_text().replace("epochs = 3", "epochs = 150"))
     cells = load_recipe(recipe).cells()
     run_cell(cells[0])
     run_cell(cells[1])

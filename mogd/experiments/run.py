@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mogd.algorithms import did_you_mean
 from mogd.datasets.sources import SOURCES
 from mogd.experiments.data import is_here, needs_network, split_of
 from mogd.experiments.provenance import code_of, commit
@@ -104,11 +104,13 @@ def run(
 
 def _is_here(dataset: str) -> bool:
     """Whether it is on this machine; a name that is neither known nor a file is an error."""
-    if dataset not in SOURCES and not is_here(dataset):
-        near = get_close_matches(dataset, SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"give the path of a saved one, or {', '.join(SOURCES)}"
-        raise ValueError(f"there is no data set {dataset!r}: {hint}")
-    return is_here(dataset)
+    here = is_here(dataset)
+    if not here and dataset not in SOURCES:
+        known = ", ".join(SOURCES)
+        raise ValueError(
+            f"a data set must be a saved file or one of {known}; got {dataset!r}{did_you_mean(dataset, SOURCES)}"
+        )
+    return here
 
 
 def _is_of_present_data(record: Record) -> bool:
@@ -211,9 +213,11 @@ def _backend(name: str, jobs: int, address: str | None) -> Iterator[str]:
             stack.callback(ray.shutdown)
             stack.enter_context(parallel_config(backend="ray"))
             yield "list"  # its pool cannot yet give results as they come
-        else:
+        elif name == "loky":
             stack.enter_context(parallel_config(backend="loky", inner_max_num_threads=1))
             yield "generator_unordered"
+        else:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {name!r}")
 
 
 def _need(module: str, extra: str) -> Any:

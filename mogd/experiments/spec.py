@@ -217,11 +217,10 @@ def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
             raise ValueError(f"{path}, panel {merged['name']!r}: {error}") from None
     names = {panel.name for panel in made}
     for panel in made:
-        lines = [_method(entry, scale) for entry in panel.methods]
-        for line in lines:
+        for line in (_method(entry, scale) for entry in panel.methods):
             if strange := set(line["panels"] or []) - names:
                 raise ValueError(f"{path} has no panel {', '.join(sorted(strange))}, which {line['label']!r} names")
-        labels = [line["label"] for line in lines if panel.name in (line["panels"] or [panel.name])]
+        labels = [line["label"] for line in _lines(panel, scale)]
         if twice := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"{path}: two methods of {panel.name!r} are called {twice[0]!r}; give one another label")
     return Recipe(path.stem, title, scale, made)
@@ -282,11 +281,16 @@ def _method(entry: str | dict[str, Any], scale: str) -> dict[str, Any]:
     return {"label": default_label(name), "params": {}, "select": None, "panels": None} | method
 
 
+def _lines(panel: Panel, scale: str) -> list[dict[str, Any]]:
+    """The methods that stand in a panel."""
+    lines = (_method(entry, scale) for entry in panel.methods)
+    return [line for line in lines if panel.name in (line["panels"] or [panel.name])]
+
+
 def _cells(recipe: Recipe, panel: Panel, number: int) -> Iterator[Cell]:
     grid = [dict(zip(panel.settings, values, strict=True)) for values in product(*panel.settings.values())]
     folds: list[int | None] = list(range(panel.folds)) or [None]
-    lines = [_method(entry, recipe.scale) for entry in panel.methods]
-    methods = [line for line in lines if panel.name in (line["panels"] or [panel.name])]
+    methods = _lines(panel, recipe.scale)
     columns = list(enumerate(product(panel.datasets, grid)))
     for repetition, (column, (dataset, setting)), fold in product(range(panel.repetitions), columns, folds):
         corruption = panel.corruption and panel.corruption | {k: v for k, v in setting.items() if k != "n_clean"}
