@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import torch
+
+from mogd.training import seeded
 
 _BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if "MOGD_DATA" not in os.environ and _BESIDE.is_dir():
@@ -41,3 +44,10 @@ def fashion_mnist(missing: Callable[[str], NoReturn]) -> Path:
     from mogd.datasets.sources import find
 
     return find("fashion-mnist") or missing("this needs Fashion-MNIST: `apt-get install dataset-fashion-mnist`")
+
+
+@pytest.fixture
+def same_weights() -> Iterator[None]:
+    """Networks that a test makes start alike in every run."""
+    with seeded(0, torch.device("cpu")):
+        yield

@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mogd_tools import begin
 from sklearn.datasets import load_digits
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from mogd import PartialLabelClassifier
-from mogd.methods.base import Batch, TrainingData
 from mogd.methods.mogd import MoGD, alignment
 from mogd.nets import linear, mlp
-from mogd.training import seeded
 
-
-@pytest.fixture(autouse=True)
-def _same_weights() -> Iterator[None]:
-    """The networks of these tests start alike in every run."""
-    with seeded(0, torch.device("cpu")):
-        yield
-
-
-def problem(
-    seed: int, n: int = 24, d: int = 6, k: int = 4, m: int = 10
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(k, d)) * 2
-    y, clean_y = rng.integers(k, size=n), rng.integers(k, size=m)
-    candidates = rng.random((n, k)) < 0.4
-    candidates[np.arange(n), y] = True
-    x, clean_x = centres[y] + rng.normal(size=(n, d)), centres[clean_y] + rng.normal(size=(m, d))
-    return (torch.tensor(x), torch.tensor(candidates), torch.tensor(clean_x), torch.tensor(clean_y))
-
-
-def begin(method: MoGD, model: nn.Module, seed: int = 0, **sizes: int) -> tuple[Batch, TrainingData]:
-    x, candidates, clean_x, clean_y = problem(seed, **sizes)
-    weight = torch.ones(len(x), dtype=torch.float64)
-    data = TrainingData(x, candidates, weight, clean_x, clean_y)
-    method.start(model, data, torch.Generator().manual_seed(seed))
-    batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
-    return batch, data
+pytestmark = pytest.mark.usefixtures("same_weights")
 
 
 def test_paper_form_by_hand() -> None:
@@ -147,87 +118,6 @@ def test_a_step_is_as_long_as_clean_rows_are_many(m: int, step: float) -> None:
     assert not torch.allclose(found[0], torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), 1))
 
 
-@pytest.mark.parametrize(("method", "warm", "done"), [(MoGD(), 4, 6), (MoGD(warmup=0.3, finish=0.0), 3, 8)])
-def test_the_loss_goes_from_one_vs_all_over_cross_entropy_to_squared_error(method: MoGD, warm: int, done: int) -> None:
-    """Σ_k log(1 + e^z_k) − Σ_j w_j z_j of rows that weigh alike, then cross entropy with the rows' weights, at last
-    finish_scale · Σ_k (p_k − w_k)²: a half, a quarter and a quarter of the epochs unless the user says otherwise."""
-    model = linear((6,), 4).double()
-    x, candidates, clean_x, clean_y = problem(0)
-    weight = torch.ones(len(x), dtype=torch.float64)
-    weight[-3:] = 5.0
-    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=8), torch.Generator())
-    batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
-    z = model(x).detach()
-    for epoch in range(8):
-        losses: list[torch.Tensor] = []
-        w = method.train_batch(model, batch, losses.append)
-        if epoch < warm:
-            expected, weighs = torch.log1p(z.exp()) - w * z, torch.ones_like(weight)
-        elif epoch < done:
-            expected, weighs = -w * torch.log_softmax(z, dim=1), weight
-        else:
-            expected, weighs = method.finish_scale * (torch.softmax(z, dim=1) - w) ** 2, weight
-        mean = (weighs * expected.sum(dim=1)).sum() / weighs.sum()
-        assert float(losses[0].detach()) == pytest.approx(float(mean)), epoch
-        method.epoch_end(model, epoch)
-
-
-def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
-    for net, n, share in ((linear((6,), 4), 400, 0.5), (linear((6,), 4), 8020, 0.125), (mlp((6,), 4), 400, 0.0)):
-        method = MoGD()
-        begin(method, net.double(), n=n, m=20)
-        assert method.warmup_ == pytest.approx(share)
-
-
-@pytest.mark.parametrize(
-    ("net", "m", "missing", "size", "share"),
-    [
-        (linear, 20, False, 2, 0.0),
-        (mlp, 20, False, 2, 0.015),
-        (mlp, 20, False, 1, 0.0),
-        (mlp, 80, False, 2, 0.0),
-        (mlp, 20, True, 2, 0.0),
-    ],
-)
-def test_few_clean_rows_come_first_in_a_deeper_network(net, m: int, missing: bool, size: int, share: float) -> None:
-    """One clean row in forty, labels in fixed pairs: steps on the clean rows alone, 0.015 as many as the run has."""
-    method, model = MoGD(), net((6,), 4).double()
-    x, _, clean_x, clean_y = problem(0, n=800 + m, m=m)
-    candidates = torch.eye(4, dtype=torch.bool).repeat(len(x) // 4, 1)
-    if size == 2:  # {0, 1} and {2, 3}
-        candidates = candidates | candidates[:, [1, 0, 3, 2]]
-    clean_y[clean_y == 3] = 0 if missing else 3
-    weight = torch.ones(len(x), dtype=torch.float64)
-    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
-    assert method.head_start_ == pytest.approx(share)
-    batch = Batch(torch.arange(41), x[:41], candidates[:41], method.init_confidence(candidates)[:41], weight[:41])
-    model.eval()  # no dropout, no batch statistics: the loss of a step can be told from the network alone
-    ahead = cross_entropy(model(clean_x), clean_y)
-    losses: list[torch.Tensor] = []
-    for _ in range(2):
-        method.train_batch(model, batch, losses.append)
-    n_ahead = round(share * 10 * 820 / 41)
-    assert len(losses) == n_ahead + 2
-    for loss in losses[:n_ahead]:
-        torch.testing.assert_close(loss, ahead)
-
-
-def test_a_single_clean_row_gives_no_head_start_and_the_user_may_set_its_length() -> None:
-    for m, steps in ((1, 0), (2, 3)):
-        method, model, losses = MoGD(head_start=3.0), mlp((6,), 4).double(), []
-        batch, _ = begin(method, model, m=m)
-        method.train_batch(model, batch, losses.append)
-        assert len(losses) == steps + 1
-
-
-def test_a_deeper_network_ends_as_it_began() -> None:
-    method = MoGD()
-    begin(method, mlp((6,), 4).double())
-    assert method.finish_ == 0
-    begin(method, linear((6,), 4).double())
-    assert method.finish_ == 0.25
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
 def test_meta_loss_never_rises_under_sum_normalisation(seed: int) -> None:
@@ -274,28 +164,6 @@ def test_every_form_trains_and_tells_the_alignment_of_each_epoch(method: MoGD) -
     told = [epoch["alignment"] for epoch in model.history_]
     assert len(set(told)) == 3
     assert min(told) > 0
-
-
-def test_clean_images_weigh_no_more_than_others_in_the_first_half() -> None:
-    """A network on images learns rows by heart that weigh more from the start; a table's rows keep their weight."""
-    for shape, heavy in (((6,), [0, 1, 2, 3]), ((1, 2, 3), [2, 3])):
-        x, candidates, clean_x, clean_y = problem(0)
-        model = nn.Sequential(nn.Flatten(), mlp((6,), 4)).double().eval()
-        weight = torch.ones(len(x), dtype=torch.float64)
-        weight[:5] = 5.0
-        method = MoGD(strength=0.0)
-        data = TrainingData(x.reshape(-1, *shape), candidates, weight, clean_x.reshape(-1, *shape), clean_y, epochs=4)
-        method.start(model, data, torch.Generator())
-        batch = Batch(torch.arange(len(x)), data.x, candidates, method.init_confidence(candidates), weight)
-        log_p = torch.log_softmax(model(data.x), dim=1)
-        share = torch.softmax(log_p.masked_fill(~candidates, -torch.inf), dim=1)
-        each = -(share * log_p).sum(dim=1).detach()
-        for epoch in range(4):
-            losses: list[torch.Tensor] = []
-            method.train_batch(model, batch, losses.append)
-            own = weight if epoch in heavy else torch.ones_like(weight)
-            assert float(losses[-1].detach()) == pytest.approx(float((own * each).sum() / own.sum())), (shape, epoch)
-            method.epoch_end(model, epoch)
 
 
 def digits(q: float = 0.3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

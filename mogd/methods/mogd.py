@@ -169,6 +169,8 @@ class MoGD(Method):
             weight = torch.where(total > 0, helpful / total, 0.0)
             confidence = torch.where(total > 0, weight, posterior(log_prior, batch.candidates))
         else:
+            if self._uses_scale():
+                self._note(self.momentum)
             move = self._size() * mean
             if self.clip:
                 move = move.clamp(min=0)  # Eq. 7
@@ -179,7 +181,7 @@ class MoGD(Method):
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
         """The shrinkage s and the alignment's root mean square: how much the clean set had to say."""
         self.done_ = (epoch + 1) / self.epochs_
-        if self.normalize == "sum" or (self.beta is not None and not self.shrink):  # nothing else asks for it
+        if not self._uses_scale():
             self._note(0.0)
         noted = {"alignment": float(self._rms())}
         return noted | {"shrinkage": float(self._shrinkage())} if self.shrink else noted
@@ -231,14 +233,14 @@ class MoGD(Method):
             x, y, order = x[order], y[order], torch.arange(len(order), device=y.device)
         return x, y, list(order.tensor_split(2)) if compare and len(order) > 1 else None
 
+    def _uses_scale(self) -> bool:
+        """Whether a step asks for the alignment's running means; else they are only told, once an epoch."""
+        return self.normalize == "softmax" and (self.beta is None or self.shrink)
+
     def _size(self) -> Tensor | float:
         """What the alignment is multiplied by: `beta`, or `strength / rms`; shrunk by s and the clean rows' share."""
-        if self.beta is not None and not self.shrink:
-            return self.beta
-        self._note(self.momentum)
-        mean = self.last_[1]
-        size = torch.full_like(self.power_, self.beta) if self.beta is not None else self.strength / self._rms()
-        return (size * min(3.0, self.share_) * self._shrinkage() if self.shrink else size).to(mean.dtype)
+        size = self.strength / self._rms() if self.beta is None else self.beta
+        return size * min(3.0, self.share_) * self._shrinkage() if self.shrink else size
 
     def _note(self, keep: float) -> None:
         """Running means over the compared candidates: of the halves' product, and of the squared alignment."""
