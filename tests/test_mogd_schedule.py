@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from mogd_tools import begin, problem
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from mogd.datasets.corrupt import binomial
 from mogd.methods.base import Batch, TrainingData
 from mogd.methods.mogd import MoGD
 from mogd.nets import linear, mlp
@@ -51,14 +53,14 @@ def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
     ("net", "m", "missing", "size", "share"),
     [
         (linear, 20, False, 2, 0.0),
-        (mlp, 20, False, 2, 0.015),
+        (mlp, 20, False, 2, 0.5),
         (mlp, 20, False, 1, 0.0),
         (mlp, 80, False, 2, 0.0),
         (mlp, 20, True, 2, 0.0),
     ],
 )
 def test_few_clean_rows_come_first_in_a_deeper_network(net, m: int, missing: bool, size: int, share: float) -> None:
-    """One clean row in forty, labels in fixed pairs: steps on the clean rows alone, 0.015 as many as the run has."""
+    """One clean row in forty, labels in fixed pairs: steps on the clean rows alone, half as many as the run has."""
     method, model = MoGD(), net((6,), 4).double()
     x, _, clean_x, clean_y = problem(0, n=800 + m, m=m)
     candidates = torch.eye(4, dtype=torch.bool).repeat(len(x) // 4, 1)
@@ -78,6 +80,27 @@ def test_few_clean_rows_come_first_in_a_deeper_network(net, m: int, missing: boo
     assert len(losses) == n_ahead + 2
     for loss in losses[:n_ahead]:
         torch.testing.assert_close(loss, ahead)
+
+
+@pytest.mark.parametrize("q", [0.1, 0.7])
+def test_no_head_start_to_speak_of_where_wrong_candidates_are_drawn_at_random(q: float) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.choice(10, size=3000, p=np.arange(1, 11) / 55)  # frequent labels are everybody's companions
+    candidates = torch.tensor(binomial(y, 10, q, rng))
+    data = TrainingData(torch.zeros(3000, 6), candidates, torch.ones(3000), torch.zeros(20, 6), torch.arange(20) % 10)
+    method = MoGD()
+    method.start(mlp((6,), 10), data, torch.Generator())
+    assert method.head_start_ < 0.01
+
+
+def test_a_long_run_visits_each_clean_row_1500_times_at_most_in_the_head_start() -> None:
+    x, _, clean_x, clean_y = problem(0, n=820, m=20)
+    pairs = torch.eye(4, dtype=torch.bool).repeat(205, 1)
+    pairs = pairs | pairs[:, [1, 0, 3, 2]]
+    method = MoGD()
+    data = TrainingData(x, pairs, torch.ones(820, dtype=torch.float64), clean_x, clean_y, epochs=1000)
+    method.start(mlp((6,), 4).double(), data, torch.Generator())
+    assert method.rows_ahead_ == pytest.approx(1500 * 20)
 
 
 def test_a_single_clean_row_gives_no_head_start_and_the_user_may_set_its_length() -> None:

@@ -64,9 +64,9 @@ class MoGD(Method):
     clean_batch_size : clean rows drawn for each gradient; None takes them all.
     prior_momentum : of the running prior; 0 is the posterior of the row's last visit.
     head_start : ordinary steps on the clean rows alone before all others, as a share of the run's steps: the first
-        confidences are then what these rows say. None takes none for a linear model, where a class has no clean row,
-        or where one row in twenty is clean and is heard anyway; up to 0.03 the fewer they are and the more often labels
-        come in the same company.
+        confidences are then what these rows say. None takes up to 1, the fewer the clean rows and the closer the
+        company in which labels come, and so next to none where the wrong candidates are drawn at random; none for a
+        linear model, where a class has no clean row, or where one row in twenty is clean and is heard anyway.
     warmup : share of the epochs, the first ones, in which the loss is one-vs-all and a clean row weighs no more than
         others, so that the confidences settle later; None takes a half for a linear model (less where it has more than
         2000 rows, and with them more steps an epoch) and none for a deeper one.
@@ -78,6 +78,7 @@ class MoGD(Method):
     keeps_confidence = True
     momentum = 0.98  # of the running means behind the shrinkage and the scale
     finish_scale = 5.0  # of the squared error, whose gradient is the smaller one; 2 and 10 do the same
+    most_visits = 1500  # of a clean row in the head start that is taken by default
     compare_every = 4  # gradients between two comparisons of the halves, where a comparison costs a pass
 
     def __init__(
@@ -140,8 +141,8 @@ class MoGD(Method):
         self.even_ = self.warmup_ if linear or data.x.ndim == 2 else max(0.5, self.warmup_)
         self.epochs_, self.done_ = data.epochs, 0.0
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
-        own = 0.0 if linear or not self.known_.all() else 0.03 * _companionship(data.candidates)
-        self.head_start_ = self.head_start if self.head_start is not None else own * max(0.0, 1 - self.share_)
+        own = 0.0 if linear or not self.known_.all() else self._own_head_start(data)
+        self.head_start_ = self.head_start if self.head_start is not None else own
         self.rows_ahead_ = self.head_start_ * data.epochs * len(data.x) if len(data.clean_y) > 1 else 0.0
         self.running_ = None
         if self.prior == "running":
@@ -185,6 +186,11 @@ class MoGD(Method):
             self._note(0.0)
         noted = {"alignment": float(self._rms())}
         return noted | {"shrinkage": float(self._shrinkage())} if self.shrink else noted
+
+    def _own_head_start(self, data: TrainingData) -> float:
+        """The default: no clean row comes more often than `most_visits`, however long the run."""
+        wanted = min(1.0, (4 * _companionship(data.candidates)) ** 2) * max(0.0, 1 - self.share_)
+        return min(wanted, self.most_visits * len(data.clean_y) / (data.epochs * len(data.x)))
 
     def _start_ahead(self, model: nn.Module, n_rows: int, step: Step) -> None:
         """The head start, with as many clean rows at a time as a batch has rows."""
@@ -287,11 +293,12 @@ def _share(n_clean: int, n_rows: int) -> float:
 
 
 def _companionship(candidates: Tensor) -> float:
-    """How often a label is in a set together with its most frequent companion: 1 where labels come in fixed pairs."""
+    """How much more often a label's closest companion is in its sets than in all: 0 for wrong labels at random."""
     sets = candidates.float()
     together = sets.T @ sets
-    companion = together.clone().fill_diagonal_(0).amax(dim=1)
-    return float(companion.sum() / together.trace().clamp(min=1))
+    count = together.diagonal()
+    closer = together / count.clamp(min=1)[:, None] - count / max(len(sets), 1)
+    return float((closer.fill_diagonal_(0).amax(dim=1) * count).sum() / count.sum().clamp(min=1))
 
 
 def _is_all_head(model: nn.Module) -> bool:
