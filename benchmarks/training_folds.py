@@ -50,6 +50,11 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "head, running prior, clean ×5": ("mogd", {"meta": "head", "prior": "running"}),
     **{f"head start {h}": ("mogd", {"head_start": h}) for h in (0.0, 0.1, 0.5)},
     **{
+        f"LWS, lr {lr}, warm-up {epochs}": ("lws", {"lr": lr, "warmup": epochs})
+        for lr in (0.05, 0.1, 0.3, 1.0)
+        for epochs in (1, 2, 10, 20)
+    },
+    **{
         f"head start {h}, clean ×{w}": ("mogd", {"head_start": h, "clean_weight": w})
         for h in (0.0, 0.1)
         for w in (3, 5)
