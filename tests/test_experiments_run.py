@@ -206,8 +206,13 @@ def test_the_epoch_is_chosen_by_clean_rows_that_did_not_train(tmp_path):
 def test_expected_seconds_come_from_the_nearest_kind(quick):
     recipe, _ = quick
     cell = load_recipe(recipe).cells()[0]
-    known = [{"label": cell.label, "dataset": cell.dataset, "error": None, "seconds": {"fit": s}} for s in (2.0, 4.0)]
-    assert Expectation(known)(cell) == 3.0
+    place = {"panel": cell.panel, "label": cell.label, "dataset": cell.dataset, "error": None}
+    known = [place | {"seconds": {"fit": s}} for s in (2.0, 4.0)]
+    other_panel = place | {"panel": "larger networks", "seconds": {"fit": 100.0}}
+    other_method = place | {"label": "another", "seconds": {"fit": 10.0}}
+    assert Expectation([*known, other_panel, other_method])(cell) == 3.0
+    assert Expectation([other_panel, other_method])(cell) == 10.0
+    assert Expectation([other_panel])(cell) == 100.0
     assert Expectation()(cell) == 0.0
 
 

@@ -113,13 +113,10 @@ class _progress:
     def __init__(self, plan: Plan, jobs: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        from mogd.experiments.record import read_records
-        from mogd.experiments.run import Expectation
-
         self.waiting = {cell.key: cell for cell in plan.todo}
         self.total = len(plan.todo) + len(plan.known)
         self.jobs = jobs
-        self.expected = Expectation(read_records([plan.path]) if plan.path.exists() else [])
+        self.expected = plan.expected
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns)
         self.failed = 0

@@ -35,6 +35,7 @@ class Plan:
     failed: int  # of those that are done
     missing: dict[str, int]  # data set -> cells left out
     seconds: float | None  # expected sum over the cells to do; None where nothing is known yet
+    expected: Expectation  # of each cell
 
 
 def records_path(recipe: Recipe, folder: str | Path = "results") -> Path:
@@ -70,15 +71,17 @@ def plan(
     unsettled = [cell for cell in present if cell.key not in settled]
     elsewhere = _computed(sorted(Path(folder).glob("*.jsonl")), {cell.work for cell in unsettled})
     todo = [cell for cell in unsettled if cell.work not in elsewhere]
-    expected = Expectation(records)
+    known = [_placed(elsewhere[cell.work], cell) for cell in unsettled if cell.work in elsewhere]
+    expected = Expectation([*records, *known])
     return Plan(
         path=path,
         todo=todo,
-        known=[_placed(elsewhere[cell.work], cell) for cell in unsettled if cell.work in elsewhere],
+        known=known,
         done=len(present) - len(unsettled),
         failed=len({record["key"] for record in records if record["error"]} & settled & {cell.key for cell in present}),
         missing={name: left_out.count(name) for name in sorted(set(left_out))},
-        seconds=sum(map(expected, todo)) if records else None,
+        seconds=sum(map(expected, todo)) if records or known else None,
+        expected=expected,
     )
 
 
@@ -151,20 +154,22 @@ class Expectation:
 
     def learn(self, record: Record) -> None:
         if record["error"] is None:
-            for kind in _kinds(record["label"], record["dataset"]):
+            for kind in _kinds(record["panel"], record["label"], record["dataset"]):
                 total = self._sums.setdefault(kind, [0.0, 0.0])
                 total[0] += sum(record["seconds"].values())
                 total[1] += 1
 
     def __call__(self, cell: Cell) -> float:
-        for kind in _kinds(cell.label, cell.dataset):
+        for kind in _kinds(cell.panel, cell.label, cell.dataset):
             if kind in self._sums:
                 return self._sums[kind][0] / self._sums[kind][1]
         return 0.0
 
 
-def _kinds(label: str, dataset: str) -> tuple[tuple[str, ...], ...]:
-    return (label, dataset), ("label", label), ("dataset", dataset), ()
+def _kinds(panel: str, label: str, dataset: str) -> tuple[tuple[str, ...], ...]:
+    """From the nearest to the farthest: another panel may have another network, so that it says least."""
+    within = ((label, dataset), ("label", label), ("dataset", dataset), ())
+    return (*((panel, *kind) for kind in within), *within)
 
 
 def _prepare(cells: Sequence[Cell]) -> None:
