@@ -49,6 +49,12 @@ def test_warmup_is_for_linear_models_and_shorter_where_rows_are_many() -> None:
         assert method.warmup_ == pytest.approx(share)
 
 
+def sets_of(size: int, n_rows: int) -> torch.Tensor:
+    """Candidates of four classes: single ones, or the fixed pairs {0, 1} and {2, 3}."""
+    single = torch.eye(4, dtype=torch.bool).repeat(n_rows // 4, 1)
+    return single | single[:, [1, 0, 3, 2]] if size == 2 else single
+
+
 @pytest.mark.parametrize(
     ("net", "m", "missing", "size", "share"),
     [
@@ -63,9 +69,7 @@ def test_few_clean_rows_come_first_in_a_deeper_network(net, m: int, missing: boo
     """One clean row in forty, labels in fixed pairs: steps on the clean rows alone, half as many as the run has."""
     method, model = MoGD(), net((6,), 4).double()
     x, _, clean_x, clean_y = problem(0, n=800 + m, m=m)
-    candidates = torch.eye(4, dtype=torch.bool).repeat(len(x) // 4, 1)
-    if size == 2:  # {0, 1} and {2, 3}
-        candidates = candidates | candidates[:, [1, 0, 3, 2]]
+    candidates = sets_of(size, len(x))
     clean_y[clean_y == 3] = 0 if missing else 3
     weight = torch.ones(len(x), dtype=torch.float64)
     method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y, epochs=10), torch.Generator())
@@ -95,10 +99,8 @@ def test_no_head_start_to_speak_of_where_wrong_candidates_are_drawn_at_random(q:
 
 def test_a_long_run_visits_each_clean_row_1500_times_at_most_in_the_head_start() -> None:
     x, _, clean_x, clean_y = problem(0, n=820, m=20)
-    pairs = torch.eye(4, dtype=torch.bool).repeat(205, 1)
-    pairs = pairs | pairs[:, [1, 0, 3, 2]]
     method = MoGD()
-    data = TrainingData(x, pairs, torch.ones(820, dtype=torch.float64), clean_x, clean_y, epochs=1000)
+    data = TrainingData(x, sets_of(2, 820), torch.ones(820, dtype=torch.float64), clean_x, clean_y, epochs=1000)
     method.start(mlp((6,), 4).double(), data, torch.Generator())
     assert method.rows_ahead_ == pytest.approx(1500 * 20)
 
