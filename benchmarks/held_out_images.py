@@ -83,7 +83,9 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     **{f"finish {f}": ("mogd", {"finish": f}) for f in (0.0, 0.25, 0.5)},
     "running prior": ("mogd", {"prior": "running"}),
     "head, no head start": ("mogd", {"meta": "head", "head_start": 0.0}),
-    **{f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.01, 0.02, 0.1, 0.5, 1.5)},
+    **{
+        f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.01, 0.015, 0.02, 0.1, 0.5, 1.5)
+    },
     **{
         f"head, strength 0, head start 0.1, clean ×{w}": (
             "mogd",

@@ -27,6 +27,11 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "CC, clean ×3": ("cc", {"clean_weight": 3}),
     "CC, clean ×10": ("cc", {"clean_weight": 10}),
     "PRODEN": ("proden", {}),
+    **{
+        f"LWS, lr {lr}, warm-up {epochs}": ("lws", {"lr": lr, "warmup": epochs})
+        for lr in (0.05, 0.1, 0.3, 1.0)
+        for epochs in (1, 10, 20)
+    },
     **{f"printed, beta {b}": ("mogd-paper", {"beta": float(b)}) for b in (1, 10, 30, 100)},
     **{
         f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w, "warmup": 0.0, "finish": 0.0})
@@ -48,12 +53,7 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     ),
     "head, strength 3, clean ×5": ("mogd", {"meta": "head", "strength": 3.0}),
     "head, running prior, clean ×5": ("mogd", {"meta": "head", "prior": "running"}),
-    **{f"head start {h}": ("mogd", {"head_start": h}) for h in (0.0, 0.1, 0.5)},
-    **{
-        f"LWS, lr {lr}, warm-up {epochs}": ("lws", {"lr": lr, "warmup": epochs})
-        for lr in (0.05, 0.1, 0.3, 1.0)
-        for epochs in (1, 2, 10, 20)
-    },
+    **{f"head start {h}": ("mogd", {"head_start": h}) for h in (0.0, 0.1, 0.5, 1.0)},
     **{
         f"head start {h}, clean ×{w}": ("mogd", {"head_start": h, "clean_weight": w})
         for h in (0.0, 0.1)
