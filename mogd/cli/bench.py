@@ -132,8 +132,8 @@ class _progress:
             typer.echo("stopped: give the same command again to go on where it was")
 
     def __call__(self, record: dict[str, Any]) -> None:
-        self.waiting.pop(record["key"], None)
-        self.expected.learn(record)
+        if self.waiting.pop(record["key"], None):  # the others were computed before, and the plan knows them
+            self.expected.learn(record)
         where = " ".join([record["dataset"], *(f"{k}={v}" for k, v in record["setting"].items())])
         if record["error"] is not None:
             self.failed += 1
