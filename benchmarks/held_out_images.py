@@ -32,6 +32,7 @@ CNN: dict[str, Any] = {
     "backbone_params": {"width": 0.5},
     "epochs": 10,
     "batch_size": 64,
+    "lr": 0.02,
     "weight_decay": 5e-4,
 }
 LINEAR: dict[str, Any] = {"backbone": "linear", "epochs": 20, "batch_size": 256, "lr": 0.02}
