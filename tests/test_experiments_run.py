@@ -16,9 +16,11 @@ from experiment_tools import CLASSICAL, DEEP, blobs, essence, write_recipe
 
 from mogd.candidates import Candidates
 from mogd.experiments.cell import run_cell
+from mogd.experiments.provenance import code_of, has_changed
 from mogd.experiments.record import RecordFile, read_records
 from mogd.experiments.run import Expectation, plan, run
 from mogd.experiments.spec import load_recipe
+from mogd.experiments.summary import tables
 
 
 def run_all(recipe, folder, **options):
@@ -164,6 +166,35 @@ def test_changed_code_and_missing_data_are_told(quick, tmp_path):
         recipe.write_text(f'methods = ["cc"]\n[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["{name}"]\n')
         with pytest.raises(ValueError, match=re.escape(f"; got '{name}'{hint}") + "$"):
             plan(load_recipe(recipe), tmp_path)
+
+
+def test_a_sample_by_the_present_code_stands_for_older_records(quick, tmp_path):
+    """CC's figures come out the same, and its other records stand; those of the changed method stay as they were."""
+    recipe, records = quick
+    older = []
+    for record in records:
+        if record["algorithm"] in ("cc", "plknn"):
+            record = record | {"code": "0" * 64}
+        if record["algorithm"] == "plknn":
+            record = record | {"metrics": record["metrics"] | {"accuracy": 0.123}}
+        older.append(record)
+    path = tmp_path / "quick-laptop.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in older))
+    made = plan(load_recipe(recipe), tmp_path, confirm=1)
+    kinds = {(record["label"], record["dataset"], record["panel"]) for record in older if record["code"] == "0" * 64}
+    assert len(made.todo) == len(kinds) == len(made.samples)
+    otherwise = run(made, on_record=lambda record: None)
+    assert {r["algorithm"] for sample in otherwise for r in sample.again.values()} == {"plknn"}
+    after = read_records([path])
+    assert len(after) == len(records)
+    for record in after:
+        assert has_changed(record) == (record["algorithm"] == "plknn" and record["code"] == "0" * 64)
+    stands = [record for record in after if record["algorithm"] == "cc" and record["code"] == "0" * 64]
+    assert stands
+    assert all(record["confirmed"] == code_of(record) for record in stands)
+    assert not plan(load_recipe(recipe), tmp_path, only="cc", confirm=1).todo
+    assert not plan(load_recipe(recipe), tmp_path, only="cc", rerun_changed=True).todo
+    assert sum(entry.confirmed for table in tables(after) for entry in table.entries.values()) == len(stands)
 
 
 def test_an_unknown_backend_is_named(tmp_path):

@@ -9,7 +9,7 @@ import typer
 from mogd.cli import app
 
 if TYPE_CHECKING:
-    from mogd.experiments.run import Plan
+    from mogd.experiments.run import Plan, Sample
     from mogd.experiments.spec import Recipe
 
 FIRST = ("characteristics", "real-world", "fashion-linear", "instance-dependent")  # the quick ones, then by name
@@ -26,10 +26,15 @@ def bench(
     out: str = typer.Option("results", help="The folder of the records."),
     retry_failed: bool = typer.Option(False, "--retry-failed", help="Run failed cells again."),
     rerun_changed: bool = typer.Option(False, "--rerun-changed", help="Run cells again whose code has changed since."),
+    confirm: int = typer.Option(
+        0,
+        help="Of cells whose code has changed since, run this many of each method, panel and data set again; where "
+        "their figures come out the same to the last digit, the others stand.",
+    ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and the figures so far; run nothing."),
 ) -> None:
     """Run a recipe: every cell leaves one record, and a run that was stopped goes on where it was."""
-    _bench(recipe, scale, jobs, backend, address, only, out, retry_failed, rerun_changed, dry_run)
+    _bench(recipe, scale, jobs, backend, address, only, out, retry_failed, rerun_changed, confirm, dry_run)
 
 
 @app.command()
@@ -48,7 +53,7 @@ def reproduce(
     if not names:
         raise FileNotFoundError("no recipes in the folder benchmarks: run this in the folder of the project")
     for name in sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
-        _bench(name, scale, jobs, backend, "", "", out, False, False, False)
+        _bench(name, scale, jobs, backend, "", "", out, False, False, 0, False)
     results = sorted(Path(out).glob(f"*-{scale}.jsonl"))
     notes, pages = Path("docs/results-notes.md"), Path("docs/methods")
     report(results, Path("report.html"), "html", notes, None, None)
@@ -65,6 +70,7 @@ def _bench(
     out: str,
     retry_failed: bool,
     rerun_changed: bool,
+    confirm: int,
     dry_run: bool,
 ) -> None:
     from mogd.experiments.run import BACKENDS, run
@@ -75,15 +81,18 @@ def _bench(
         raise ValueError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
     if jobs < 0:
         raise ValueError(f"--jobs must be 0 or more; got {jobs}")
+    if confirm < 0:
+        raise ValueError(f"--confirm must be 0 or more; got {confirm}")
     chosen = load_recipe(find_recipe(recipe), scale)
     jobs = jobs or _cores()
-    plan = make_plan(chosen, out, only=only, retry_failed=retry_failed, rerun_changed=rerun_changed)
+    plan = make_plan(chosen, out, only=only, retry_failed=retry_failed, rerun_changed=rerun_changed, confirm=confirm)
     _say_plan(chosen, plan, jobs)
     failed = 0
     if (plan.todo or plan.known) and not dry_run:
         with _progress(plan, jobs) as advance:
-            run(plan, jobs=jobs, backend=backend, address=address or None, on_record=advance)
+            otherwise = run(plan, jobs=jobs, backend=backend, address=address or None, on_record=advance)
         failed = advance.failed
+        _say_confirmed(plan.samples, otherwise)
     if plan.path.exists():
         _say_results(chosen, plan, only)
     if failed and failed == len(plan.todo):
@@ -105,6 +114,15 @@ def _say_plan(recipe: Recipe, plan: Plan, jobs: int) -> None:
     typer.echo(f"{len(plan.todo)} cells to run with {jobs} jobs{about}; {done}: {plan.path}")
     for name, count in plan.missing.items():
         typer.echo(f"{name} is not on this machine, {count} cells left out: `mogd datasets fetch {name}`")
+
+
+def _say_confirmed(samples: list[Sample], otherwise: list[Sample]) -> None:
+    if count := sum(len(sample.others) for sample in samples if sample not in otherwise):
+        typer.echo(f"{count} records by older code stand: a sample of each kind came out the same")
+    for sample in otherwise:
+        record = next(iter(sample.again.values()))
+        where = f"{record['label']} on {record['dataset']} ({record['panel']})"
+        typer.echo(f"{where}: the figures have changed; run the others with --rerun-changed")
 
 
 class _progress:

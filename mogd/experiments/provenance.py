@@ -56,6 +56,11 @@ def code_of(definition: Mapping[str, Any]) -> str:
     )
 
 
+def has_changed(record: Mapping[str, Any]) -> bool:
+    """Whether code that can change a record's figures differs from the code that made, or last confirmed, them."""
+    return code_of(record) not in (record["code"], record.get("confirmed"))
+
+
 @cache
 def code_hash(algorithm: str, selects: bool = False, clean_network: bool = False) -> str:
     """SHA-256 over the modules that an algorithm's figures depend on, without comments and docstrings."""

@@ -3,7 +3,8 @@
 A line holds the cell's definition, its `key`, its `work` (equal for cells that compute the same), and: `selected`
 (parameters chosen on training rows), `data_fingerprint`, `metrics` (accuracy and calibration on the test rows,
 disambiguation and covering on the training rows), `curve`, `confidence_histogram`, `seconds`, `started`, `host`,
-`versions`, `commit`, `dirty`, `code` and `error`.
+`versions`, `commit`, `dirty`, `code` and `error`. Where later code has given a sample of such records again, its hash
+is `confirmed`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Run the cells of a recipe beside each other, by joblib, and append one record for each as it ends.
 
 Workers compute; the parent alone writes. A run that was killed goes on where it stopped: what is in the file is done.
-What the present code has computed for one table is not computed again for another.
+What the present code has computed for one table is not computed again for another; what older code has computed stands
+where the present code gives a sample of it again.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,11 +19,12 @@ from typing import Any
 from mogd.algorithms import did_you_mean
 from mogd.datasets.sources import SOURCES
 from mogd.experiments.data import is_here, needs_network, split_of
-from mogd.experiments.provenance import code_of, commit
+from mogd.experiments.provenance import code_of, commit, has_changed
 from mogd.experiments.record import Record, RecordFile, read_records
 from mogd.experiments.spec import PLACE, Cell, Recipe
 
 BACKENDS = ("loky", "dask", "ray")
+FIGURES = ("selected", "metrics", "curve", "confidence_histogram", "error")  # what equal code gives again, bit for bit
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,20 @@ class Plan:
     path: Path
     todo: list[Cell]
     known: list[Record]  # computed for another table by the present code: to be taken over
+    samples: list[Sample]  # of what older code has made
     done: int
     failed: int  # of those that are done
     missing: dict[str, int]  # data set -> cells left out
     seconds: float | None  # expected sum over the cells to do; None where nothing is known yet
     expected: Expectation  # of each cell
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Records of one method and data set by older code: some are made again, and stand for the others."""
+
+    again: dict[str, Record]  # by the cell's key
+    others: list[Record]
 
 
 def records_path(recipe: Recipe, folder: str | Path = "results") -> Path:
@@ -49,15 +61,19 @@ def plan(
     only: str = "",
     retry_failed: bool = False,
     rerun_changed: bool = False,
+    confirm: int = 0,
 ) -> Plan:
-    """Compare a recipe with the records that are there already."""
+    """Compare a recipe with the records that are there already.
+
+    Of the cells whose code has changed, `confirm` of each method, panel and data set are run again.
+    """
     path = records_path(recipe, folder)
     _fingerprint.cache_clear()
     records = [r for r in read_records([path]) if _is_of_present_data(r)] if path.exists() else []
     settled = set()
     for record in records:
         failed = retry_failed and record["error"] is not None
-        changed = rerun_changed and record["code"] != code_of(record)
+        changed = rerun_changed and has_changed(record)
         if not failed and not changed:
             settled.add(record["key"])
     cells = recipe.cells(only)
@@ -68,6 +84,8 @@ def plan(
     here = {dataset: _is_here(dataset) for dataset in {cell.dataset for cell in cells}}
     left_out = [cell.dataset for cell in cells if not here[cell.dataset]]
     present = [cell for cell in cells if here[cell.dataset]]
+    samples = _samples(records, {cell.key for cell in present}, confirm) if confirm and not rerun_changed else []
+    settled -= {key for sample in samples for key in sample.again}
     unsettled = [cell for cell in present if cell.key not in settled]
     elsewhere = _computed(sorted(Path(folder).glob("*.jsonl")), {cell.work for cell in unsettled})
     todo = [cell for cell in unsettled if cell.work not in elsewhere]
@@ -77,6 +95,7 @@ def plan(
         path=path,
         todo=todo,
         known=known,
+        samples=samples,
         done=len(present) - len(unsettled),
         failed=len({record["key"] for record in records if record["error"]} & settled & {cell.key for cell in present}),
         missing={name: left_out.count(name) for name in sorted(set(left_out))},
@@ -87,22 +106,50 @@ def plan(
 
 def run(
     plan: Plan, *, jobs: int = 1, backend: str = "loky", address: str | None = None, on_record: Callable[[Record], Any]
-) -> None:
+) -> list[Sample]:
     """Run what a plan has to do; `on_record` is called with each record once it is on the disk.
+
+    Returns the samples that came out otherwise, whose other records are left as they are.
 
     `address` names the scheduler of a running Dask or Ray cluster; without it a local one with `jobs` workers is made.
     """
     _prepare(plan.todo)
     head, dirty = commit()
     work = {cell.key: cell.work for cell in plan.todo}
+    fresh: dict[str, Record] = {}
     with RecordFile(plan.path) as file:
         for record in plan.known:
             file.append(record)
+            fresh[record["key"]] = record
             on_record(record)
         for record in _results(plan.todo, jobs, backend, address):
             record |= {"work": work[record["key"]], "commit": head, "dirty": dirty}
             file.append(record)
+            fresh[record["key"]] = record
             on_record(record)
+        otherwise = [s for s in plan.samples if any(_differ(old, fresh[key]) for key, old in s.again.items())]
+        for sample in plan.samples:
+            for old in sample.others if sample not in otherwise else []:
+                file.append(old | {"confirmed": code_of(old)})
+    return otherwise
+
+
+def _samples(records: Sequence[Record], wanted: set[str], size: int) -> list[Sample]:
+    """For each method, panel and data set, `size` of the records by older code, evenly from first to last."""
+    kinds: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if record["key"] in wanted and record["error"] is None and has_changed(record):
+            kinds.setdefault((record["panel"], record["dataset"], record["label"]), []).append(record)
+    samples = []
+    for group in kinds.values():
+        chosen = {len(group) * i // size for i in range(size)} if size < len(group) else set(range(len(group)))
+        again = {record["key"]: record for i, record in enumerate(group) if i in chosen}
+        samples.append(Sample(again, [record for i, record in enumerate(group) if i not in chosen]))
+    return samples
+
+
+def _differ(old: Record, new: Record) -> bool:
+    return any(old[name] != json.loads(json.dumps(new[name])) for name in FIGURES)
 
 
 def _is_here(dataset: str) -> bool:
@@ -133,7 +180,7 @@ def _computed(paths: Sequence[Path], wanted: set[str]) -> dict[str, Record]:
     """Records of the wanted work that the present code has made, for whatever table."""
     found = {}
     for record in read_records(paths) if wanted else []:
-        done = record.get("work") in wanted and record["error"] is None and record["code"] == code_of(record)
+        done = record.get("work") in wanted and record["error"] is None and not has_changed(record)
         if done and _is_of_present_data(record):
             found[record["work"]] = record
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from mogd.experiments.paper import Figure, PaperFigures
-from mogd.experiments.provenance import code_of
+from mogd.experiments.provenance import has_changed
 from mogd.experiments.record import Record
 from mogd.experiments.spec import DESCRIBE, command
 
@@ -42,6 +42,7 @@ class Entry:
     failed: int = 0
     errors: tuple[str, ...] = ()
     changed: int = 0  # runs whose code has changed since
+    confirmed: int = 0  # runs whose code has changed since, but gave the figures of a sample of them again
     paper: Figure | None = None
     place: int | None = None  # 1 for the best of the column, 2 for the second best
 
@@ -115,11 +116,6 @@ def characteristics(records: Sequence[Record]) -> dict[str, dict[str, dict[str, 
     return dict(found)
 
 
-def has_changed(record: Record) -> bool:
-    """Whether code that can change the figure differs from the code that made it."""
-    return record["code"] != code_of(record)
-
-
 def _table(
     recipe: str, scale: str, panel: str, records: list[Record], metric: str, paper: PaperFigures, check_code: bool
 ) -> Summary:
@@ -167,6 +163,7 @@ def _entry(
         failed=len(errors),
         errors=tuple(dict.fromkeys(errors)),
         changed=sum(map(has_changed, group)) if check_code else 0,
+        confirmed=sum("confirmed" in r and not has_changed(r) for r in group) if check_code else 0,
         paper=paper.find(group[0]["panel"], column.dataset, dict(column.setting), algorithm, group[0]["label"])
         if metric == "accuracy"
         else None,

@@ -123,6 +123,7 @@ def _table(summary: Summary) -> Table:
 
 def _footnotes(summary: Summary) -> list[str]:
     changed = sum(entry.changed for entry in summary.entries.values())
+    confirmed = sum(entry.confirmed for entry in summary.entries.values())
     runs = sum(entry.n + entry.failed for entry in summary.entries.values())
     sources = sorted({entry.paper.source for entry in summary.entries.values() if entry.paper})
     notes = (
@@ -130,6 +131,11 @@ def _footnotes(summary: Summary) -> list[str]:
         if changed
         else []
     )
+    if confirmed:
+        notes.append(
+            f"{confirmed} of the table's {runs} runs are older than a change of their code that gave a sample of them "
+            "again to the last digit."
+        )
     return notes + ([f"The paper's figures are from its table {', '.join(sources)}."] if sources else [])
 
 
@@ -179,6 +185,7 @@ def _plain(summary: Summary, label: str, column: int, entry: Entry) -> dict[str,
         "runs": entry.n,
         "failed": entry.failed,
         "code_changed": entry.changed,
+        "code_confirmed": entry.confirmed,
         "place": entry.place,
         "average_rank": summary.ranks.get(label),
         "paper_mean": entry.paper.mean / 100 if entry.paper else None,
