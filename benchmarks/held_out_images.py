@@ -88,6 +88,12 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
         f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.01, 0.015, 0.02, 0.1, 0.5, 1.5)
     },
     **{
+        f"head, no head start, strength {k}": ("mogd", {"meta": "head", "head_start": 0.0, "strength": k})
+        for k in (0.0, 2.0, 5.0, 20.0)
+    },
+    "head, no head start, clean ×5": ("mogd", {"meta": "head", "head_start": 0.0, "clean_weight": 5}),
+    "no head start": ("mogd", {"head_start": 0.0}),
+    **{
         f"head, strength 0, head start 0.1, clean ×{w}": (
             "mogd",
             {"meta": "head", "strength": 0.0, "head_start": 0.1, "clean_weight": w},
@@ -135,6 +141,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--lr", type=float, help="instead of the recipe's, of the network behind the candidates too")
     parser.add_argument("--only", nargs="+", default=[], help="variants of these names")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -142,6 +149,9 @@ def main() -> None:
     if unknown:
         parser.error(f"no variant {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, VARIANTS))}")
     kind = KINDS[options.kind]
+    if options.lr is not None:
+        network = {"network": kind.corruption["network"] | {"lr": options.lr}} if "network" in kind.corruption else {}
+        kind = kind._replace(settings=kind.settings | {"lr": options.lr}, corruption=kind.corruption | network)
     changes = {} if options.epochs is None else {"epochs": options.epochs}
     rates = options.q if kind.corruption["generator"] == "binomial" else [None]
     for q, n_clean in product(rates, options.n_clean):
