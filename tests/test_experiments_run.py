@@ -192,6 +192,11 @@ def test_a_sample_by_the_present_code_stands_for_older_records(quick, tmp_path):
     stands = [record for record in after if record["algorithm"] == "cc" and record["code"] == "0" * 64]
     assert stands
     assert all(record["confirmed"] == code_of(record) for record in stands)
+    other = tmp_path / "other.toml"
+    other.write_text(recipe.read_text().replace('name = "quick"', 'name = "other"'))
+    taken = plan(load_recipe(other), tmp_path, only="cc")
+    assert all(record["code"] == code_of(record) for record in taken.known)
+    assert taken.todo  # what is only confirmed is not taken over, and so cannot confirm others
     assert not plan(load_recipe(recipe), tmp_path, only="cc", confirm=1).todo
     assert not plan(load_recipe(recipe), tmp_path, only="cc", rerun_changed=True).todo
     assert sum(entry.confirmed for table in tables(after) for entry in table.entries.values()) == len(stands)

@@ -177,10 +177,12 @@ def _fingerprint(path: str) -> str:
 
 
 def _computed(paths: Sequence[Path], wanted: set[str]) -> dict[str, Record]:
-    """Records of the wanted work that the present code has made, for whatever table."""
+    """Records of the wanted work that the present code itself has made, for whatever table: one that a sample has
+    confirmed must not confirm others.
+    """
     found = {}
     for record in read_records(paths) if wanted else []:
-        done = record.get("work") in wanted and record["error"] is None and not has_changed(record)
+        done = record.get("work") in wanted and record["error"] is None and record["code"] == code_of(record)
         if done and _is_of_present_data(record):
             found[record["work"]] = record
     return found
