@@ -93,6 +93,21 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     },
     "head, no head start, clean ×5": ("mogd", {"meta": "head", "head_start": 0.0, "clean_weight": 5}),
     "no head start": ("mogd", {"head_start": 0.0}),
+    **{f"head, set task {t}": ("mogd", {"meta": "head", "set_task": t}) for t in (0.0, 0.03, 0.1, 0.3, 1.0)},
+    **{
+        f"head, no head start, set task {t}": ("mogd", {"meta": "head", "head_start": 0.0, "set_task": t})
+        for t in (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
+    },
+    **{
+        f"no head start, set task {t}": ("mogd", {"head_start": 0.0, "set_task": t}) for t in (0.0, 0.03, 0.1, 0.3, 1.0)
+    },
+    **{
+        f"head, no head start, set task 0.3, strength {k}": (
+            "mogd",
+            {"meta": "head", "head_start": 0.0, "set_task": 0.3, "strength": k},
+        )
+        for k in (0.0, 0.3, 3.0, 10.0)
+    },
     **{
         f"head, strength 0, head start 0.1, clean ×{w}": (
             "mogd",

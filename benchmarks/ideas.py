@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from mogd.methods.base import Batch, Step, TrainingData
 from mogd.methods.common import fresh_logits, one_vs_all, posterior
-from mogd.methods.mogd import MoGD, _centre
+from mogd.methods.mogd import MoGD
+from mogd.methods.shrinkage import centre
 
 
 class Trial(MoGD):
@@ -94,7 +95,7 @@ class Trial(MoGD):
         self.pools_: dict[tuple[int, int], Tensor] = {}
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        return self.partner_.parameters() if self.partner_ is not None else []
+        return [*super().parameters(), *(self.partner_.parameters() if self.partner_ is not None else [])]
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         self.batch_, self.model_ = batch, model
@@ -134,10 +135,10 @@ class Trial(MoGD):
             self.threshold_ = float(share.quantile(self.prune))
         return super().epoch_end(model, epoch)
 
-    def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        logits, estimates = super()._alignments(model, batch)
+    def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        logits, features, estimates = super()._alignments(model, batch)
         if self.level == "candidate":
-            return logits, estimates
+            return logits, features, estimates
         candidates = batch.candidates & self.known_
         n_classes = candidates.shape[1]
         group = torch.arange(n_classes).repeat(len(logits), 1)
@@ -145,11 +146,11 @@ class Trial(MoGD):
             group = group * n_classes + posterior(logits.detach(), batch.candidates).argmax(dim=1, keepdim=True)
         pooled = []
         for number, estimate in enumerate(estimates):
-            values = _centre(estimate, candidates)[candidates]
+            values = centre(estimate, candidates)[candidates]
             kept = self.pools_.setdefault((number, len(estimates)), values.new_zeros(2, n_classes**2))
             kept.mul_(0.9).index_add_(1, group[candidates], torch.stack([values, torch.ones_like(values)]))
             pooled.append((kept[0] / kept[1].clamp(min=1e-6))[group] * candidates)
-        return logits, pooled
+        return logits, features, pooled
 
     def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
         if self.teacher_ is not None:
@@ -175,7 +176,7 @@ class Trial(MoGD):
         if self.rows == "meta":
             own = (confidence * self.last_[1]).sum(dim=1)
             own = own / own.square().mean().sqrt().clamp(min=1e-12)
-            return losses * torch.softmax(self._shrinkage() * own, dim=0) * len(own)
+            return losses * torch.softmax(self.belief_.factor() * own, dim=0) * len(own)
         return losses
 
     def _mixed(self, weight: Tensor) -> tuple[Tensor, Tensor]:

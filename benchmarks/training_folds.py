@@ -54,6 +54,7 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "head, strength 3, clean ×5": ("mogd", {"meta": "head", "strength": 3.0}),
     "head, running prior, clean ×5": ("mogd", {"meta": "head", "prior": "running"}),
     **{f"head start {h}": ("mogd", {"head_start": h}) for h in (0.0, 0.1, 0.5, 1.0)},
+    **{f"set task {t}": ("mogd", {"set_task": t}) for t in (0.0, 0.03, 0.1, 0.3, 1.0)},
     **{
         f"head start {h}, clean ×{w}": ("mogd", {"head_start": h, "clean_weight": w})
         for h in (0.0, 0.1)

@@ -169,6 +169,6 @@ def test_default_method_keeps_halves_consistent_with_the_whole() -> None:
     data = TrainingData(x, candidates, weight, clean_x, clean_y)
     method.start(model, data, torch.Generator().manual_seed(0))
     batch = Batch(torch.arange(12), x, candidates, candidates / CLASSES, weight)
-    _, (first, second) = method._alignments(model, batch)
+    _, _, (first, second) = method._alignments(model, batch)
     _, whole = alignment(model, x, clean_x, clean_y)
     torch.testing.assert_close((first + second) / 2, whole)

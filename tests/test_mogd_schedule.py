@@ -128,7 +128,7 @@ def test_clean_images_weigh_no_more_than_others_in_the_first_half() -> None:
         model = nn.Sequential(nn.Flatten(), mlp((6,), 4)).double().eval()
         weight = torch.ones(len(x), dtype=torch.float64)
         weight[:5] = 5.0
-        method = MoGD(strength=0.0)
+        method = MoGD(strength=0.0, set_task=0.0)
         data = TrainingData(x.reshape(-1, *shape), candidates, weight, clean_x.reshape(-1, *shape), clean_y, epochs=4)
         method.start(model, data, torch.Generator())
         batch = Batch(torch.arange(len(x)), data.x, candidates, method.init_confidence(candidates), weight)

@@ -6,6 +6,7 @@ MoGD sets the confidences from these alignments: `w ∝ prior · exp(strength ·
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Self
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
-from mogd.methods.common import one_vs_all, posterior, weighted_cross_entropy, with_features
+from mogd.methods.common import last_linear, one_vs_all, posterior, weighted_cross_entropy, with_features
+from mogd.methods.shrinkage import Shrinkage, centre
 from mogd.methods.tangent import (
     Gradient,
     align,
@@ -27,7 +29,7 @@ from mogd.methods.tangent import (
     tangent_again,
 )
 
-_NUMBERS = ("strength", "beta", "head_start")
+_NUMBERS = ("strength", "beta", "head_start", "set_task")
 _SHARES = ("prior_momentum", "warmup", "finish")
 _WHOLE = ("meta_every", "clean_batch_size")
 
@@ -38,7 +40,7 @@ def alignment(model: nn.Module, x: Tensor, clean_x: Tensor, clean_y: Tensor) -> 
     One gradient on the clean rows and one forward-mode pass on the batch; BatchNorm's running statistics are moved by
     the batch alone.
     """
-    logits, tangent = logits_and_tangent(model, x, clean_gradient(model, clean_x, clean_y))
+    logits, tangent, _ = logits_and_tangent(model, x, clean_gradient(model, clean_x, clean_y))
     return logits, align(logits, tangent)
 
 
@@ -96,6 +98,7 @@ class MoGD(Method):
         clean_batch_size: int | None = None,
         prior_momentum: float = 0.0,
         head_start: float | None = None,
+        set_task: float | None = None,
         warmup: float | None = None,
         finish: float | None = None,
     ) -> None:
@@ -111,6 +114,7 @@ class MoGD(Method):
         self.clean_batch_size = clean_batch_size
         self.prior_momentum = prior_momentum
         self.head_start = head_start
+        self.set_task = set_task
         self.warmup = warmup
         self.finish = finish
 
@@ -118,7 +122,8 @@ class MoGD(Method):
     def paper(cls, beta: float = 10.0, **changes: Any) -> Self:
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
         printed: dict[str, Any] = {"prior": "uniform", "shrink": False, "train_on_clean": False, "clip": True}
-        return cls(beta=beta, **(printed | {"head_start": 0.0, "warmup": 0.0, "finish": 0.0} | changes))
+        ours = dict.fromkeys(("head_start", "set_task", "warmup", "finish"), 0.0)
+        return cls(beta=beta, **(printed | ours | changes))
 
     def clean_weight(self, n_clean: int, n_rows: int) -> float:
         """5 where one row in twenty or more is clean; less where they are few, so as not to learn these by heart."""
@@ -141,26 +146,33 @@ class MoGD(Method):
         self.even_ = self.warmup_ if linear or data.x.ndim == 2 else max(0.5, self.warmup_)
         self.epochs_, self.done_ = data.epochs, 0.0
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
-        own = 0.0 if linear or not self.known_.all() else self._own_head_start(data)
-        self.head_start_ = self.head_start if self.head_start is not None else own
+        company = 0.0 if linear else min(1.0, (4 * _companionship(data.candidates)) ** 2)
+        own = company * max(0.0, 1 - self.share_) if self.known_.all() else 0.0
+        most = self.most_visits * len(data.clean_y) / (data.epochs * len(data.x))
+        self.head_start_ = self.head_start if self.head_start is not None else min(own, most)
         self.rows_ahead_ = self.head_start_ * data.epochs * len(data.x) if len(data.clean_y) > 1 else 0.0
+        own = 0.3 * company if any(isinstance(m, nn.Linear) for m in model.modules()) else 0.0
+        self.set_task_ = 0.0 if linear else self.set_task if self.set_task is not None else own
+        self.n_partial_ = n_rows
+        self.set_head_ = _set_head(model, data.candidates.shape[1]) if self.set_task_ else None
         self.running_ = None
         if self.prior == "running":
             self.running_ = self.init_confidence(data.candidates).to(data.weight.dtype)
         self.gradients_: list[Gradient] = []
         self.steps_ = 0
-        zero = torch.zeros((), device=data.weight.device, dtype=torch.float64)
-        self.power_, self.product_, self.square_ = zero, zero, zero
-        self.mass_ = 0.0
+        self.belief_ = Shrinkage(data.weight.device)
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        return [] if self.set_head_ is None else self.set_head_.parameters()
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         if self.steps_ == 0:
             self._start_ahead(model, len(batch.x), step)
         if self.done_ < self.even_:
             batch = replace(batch, weight=batch.weight.clamp(max=1))
-        logits, estimates = self._alignments(model, batch)
+        logits, features, estimates = self._alignments(model, batch)
         if self.shrink:
-            estimates = [_centre(a, batch.candidates & self.known_) for a in estimates]
+            estimates = [centre(a, batch.candidates & self.known_) for a in estimates]
         mean = estimates[0] if len(estimates) == 1 else (estimates[0] + estimates[1]) / 2
         self.last_ = (estimates, mean, batch.candidates)
         log_prior = self._log_prior(logits.detach(), batch)
@@ -176,7 +188,10 @@ class MoGD(Method):
             if self.clip:
                 move = move.clamp(min=0)  # Eq. 7
             weight = confidence = posterior(log_prior + move, batch.candidates)  # Eq. 8
-        step(batch.mean(self._losses(logits, weight)))  # Eq. 9
+        losses = self._losses(logits, weight)
+        if self.set_head_ is not None and features is not None:
+            losses = losses + self._set_losses(self.set_head_(features), batch)
+        step(batch.mean(losses))  # Eq. 9
         return confidence
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
@@ -184,13 +199,8 @@ class MoGD(Method):
         self.done_ = (epoch + 1) / self.epochs_
         if not self._uses_scale():
             self._note(0.0)
-        noted = {"alignment": float(self._rms())}
-        return noted | {"shrinkage": float(self._shrinkage())} if self.shrink else noted
-
-    def _own_head_start(self, data: TrainingData) -> float:
-        """The default: no clean row comes more often than `most_visits`, however long the run."""
-        wanted = min(1.0, (4 * _companionship(data.candidates)) ** 2) * max(0.0, 1 - self.share_)
-        return min(wanted, self.most_visits * len(data.clean_y) / (data.epochs * len(data.x)))
+        noted = {"alignment": float(self.belief_.rms())}
+        return noted | {"shrinkage": float(self.belief_.factor())} if self.shrink else noted
 
     def _start_ahead(self, model: nn.Module, n_rows: int, step: Step) -> None:
         """The head start, with as many clean rows at a time as a batch has rows."""
@@ -209,24 +219,30 @@ class MoGD(Method):
             return self.finish_scale * (torch.softmax(logits, dim=1) - weight).square().sum(dim=1)
         return weighted_cross_entropy(logits, weight)
 
-    def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        """Logits of the batch, and its alignment with each half of the clean set (the whole, when not comparing)."""
+    def _set_losses(self, told: Tensor, batch: Batch) -> Tensor:
+        """How well the second head tells a row's set, label by label; a clean row that joined brought no set."""
+        losses = one_vs_all(told, batch.candidates.to(told.dtype))
+        return self.set_task_ * losses * (batch.index < self.n_partial_)
+
+    def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """Logits and features of the batch, and its alignment with each half of the clean set, or with the whole."""
         fresh = self.steps_ % self.meta_every == 0
         self.steps_ += 1
+        features: Tensor | None
         if self.head_:
             if fresh:
                 self.gradients_ = head_gradients(model, *self._draw(compare=self.shrink))
             logits, features = with_features(model, batch.x)
-            return logits, [align(logits, head_tangent(model, features, g)) for g in self.gradients_]
+            return logits, features, [align(logits, head_tangent(model, features, g)) for g in self.gradients_]
         if fresh:  # a second tangent pass costs a forward, so that the halves are compared in some of the steps only
             compare = self.shrink and (self.steps_ - 1) // self.meta_every % self.compare_every == 0
             x, y, parts = self._draw(compare=compare)
             pieces = [(x, y)] if parts is None else [(x[rows], y[rows]) for rows in parts]
             self.gradients_ = [clean_gradient(model, *piece) for piece in pieces]
         state = rng_state_of(batch.x) if len(self.gradients_) > 1 else None
-        logits, tangent = logits_and_tangent(model, batch.x, self.gradients_[0])
+        logits, tangent, features = logits_and_tangent(model, batch.x, self.gradients_[0])
         tangents = [tangent, *(tangent_again(model, batch.x, g, state) for g in self.gradients_[1:])]
-        return logits, [align(logits, t) for t in tangents]
+        return logits, features, [align(logits, t) for t in tangents]
 
     def _draw(self, *, compare: bool) -> tuple[Tensor, Tensor, list[Tensor] | None]:
         """Clean rows for one gradient and, to compare them, the rows of two random halves."""
@@ -245,31 +261,13 @@ class MoGD(Method):
 
     def _size(self) -> Tensor | float:
         """What the alignment is multiplied by: `beta`, or `strength / rms`; shrunk by s and the clean rows' share."""
-        size = self.strength / self._rms() if self.beta is None else self.beta
-        return size * min(3.0, self.share_) * self._shrinkage() if self.shrink else size
+        size = self.strength / self.belief_.rms() if self.beta is None else self.beta
+        return size * min(3.0, self.share_) * self.belief_.factor() if self.shrink else size
 
     def _note(self, keep: float) -> None:
         """Running means over the compared candidates: of the halves' product, and of the squared alignment."""
         estimates, mean, candidates = self.last_
-        compared = candidates & self.known_ if self.shrink else candidates
-        compared = compared & (compared.sum(dim=1, keepdim=True) > 1)
-        count = compared.sum()
-        if not count:
-            return
-        self.mass_ = keep * self.mass_ + (1 - keep)
-        self.power_ = keep * self.power_ + (1 - keep) * _centre(mean, compared).double().square().sum() / count
-        if len(estimates) > 1:
-            first, second = (_centre(a, compared).double() for a in estimates)
-            mean = (first + second) / 2
-            self.product_ = keep * self.product_ + (1 - keep) * (first * second).sum() / count
-            self.square_ = keep * self.square_ + (1 - keep) * mean.square().sum() / count
-
-    def _rms(self) -> Tensor:
-        return (self.power_ / max(self.mass_, 1e-12)).sqrt().clamp(min=1e-30)
-
-    def _shrinkage(self) -> Tensor:
-        """s = Σ A·B / Σ ((A+B)/2)²: the best linear shrinkage of the halves' mean; 0 before two were compared."""
-        return (self.product_ / self.square_.clamp(min=1e-60)).clamp(0, 1)
+        self.belief_.note(estimates, mean, candidates & self.known_ if self.shrink else candidates, keep)
 
     def _log_prior(self, logits: Tensor, batch: Batch) -> Tensor:
         if self.prior == "uniform":
@@ -279,12 +277,6 @@ class MoGD(Method):
         before, keep = self.running_[batch.index], self.prior_momentum
         self.running_[batch.index] = keep * before + (1 - keep) * posterior(logits, batch.candidates)
         return before.clamp(min=1e-12).log()
-
-
-def _centre(values: Tensor, mask: Tensor) -> Tensor:
-    """Values less their row's mean over the mask; zero off it."""
-    mean = (values * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
-    return (values - mean) * mask
 
 
 def _share(n_clean: int, n_rows: int) -> float:
@@ -299,6 +291,16 @@ def _companionship(candidates: Tensor) -> float:
     count = together.diagonal()
     closer = together / count.clamp(min=1)[:, None] - count / max(len(sets), 1)
     return float((closer.fill_diagonal_(0).amax(dim=1) * count).sum() / count.sum().clamp(min=1))
+
+
+def _set_head(model: nn.Module, n_classes: int) -> nn.Linear:
+    """A second head beside the last layer, that tells candidate sets; from zero, so that no class is preferred."""
+    layer = last_linear(model)
+    like = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+    head = nn.utils.skip_init(nn.Linear, layer.in_features, n_classes, **like)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
 
 
 def _is_all_head(model: nn.Module) -> bool:

@@ -39,8 +39,10 @@ def clean_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Gradient:
     return {name: g for name, g in zip(trainable, found, strict=True) if g is not None}
 
 
-def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Tensor, Tensor]:
+def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Tensor, Tensor, Tensor | None]:
     """The forward pass that the real step back-propagates, and its derivative along `along`, by one forward-mode pass.
+
+    Last come the features of that pass, what enters the last linear layer, where there is one.
 
     Where gradients are recorded, so are the tangent's operations, though nothing asks for them. That costs less than a
     second forward pass in a fully connected net and more in a convolutional one, which therefore has its tangent apart.
@@ -51,9 +53,10 @@ def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Te
             if any(isinstance(m, nn.Conv2d) for m in model.modules()):
                 state = rng_state_of(x)
                 tangent = tangent_again(model, x, along, state)
-                return model(x), tangent
-            logits, tangent = _dual_pass(model, x, along)
-            return logits, tangent.detach()
+                logits, features = _forward(model, x)
+                return logits, tangent, features
+            logits, tangent, features = _dual_pass(model, x, along)
+            return logits, tangent.detach(), features
         except NotImplementedError as error:
             for buffer, before in zip(model.buffers(), saved, strict=True):  # some may have moved before it failed
                 buffer.copy_(before)
@@ -105,25 +108,36 @@ def head_tangent(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
     return torch.addmm(along["bias"], features, along["weight"].T)
 
 
-def _dual_pass(model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None) -> tuple[Tensor, Tensor]:
+def _forward(model: nn.Module, x: Tensor, changed: Buffers | None = None) -> tuple[Tensor, Tensor | None]:
+    """Logits and features, with some of the module's tensors changed."""
+    if any(isinstance(m, nn.Linear) for m in model.modules()):
+        return with_features(model, x, changed)
+    return functional_call(model, changed or {}, (x,)), None
+
+
+def _dual_pass(
+    model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     parameters = dict(model.named_parameters())
     with forward_ad.dual_level():
         duals = {name: forward_ad.make_dual(parameters[name], g) for name, g in along.items()}
-        logits, tangent = forward_ad.unpack_dual(functional_call(model, {**(buffers or {}), **duals}, (x,)))
-        return logits, torch.zeros_like(logits) if tangent is None else tangent
+        dual, features = _forward(model, x, {**(buffers or {}), **duals})
+        logits, tangent = forward_ad.unpack_dual(dual)
+        features = None if features is None else forward_ad.unpack_dual(features).primal
+        return logits, torch.zeros_like(logits) if tangent is None else tangent, features
 
 
 def _double_backward(
     model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same tangent by reverse over reverse: `t = ∂/∂v ⟨∂⟨logits, v⟩/∂θ, g⟩`."""
-    logits = functional_call(model, buffers or {}, (x,))
+    logits, features = _forward(model, x, buffers)
     parameters = dict(model.named_parameters())
     v = torch.zeros_like(logits, requires_grad=True)
     pulled = torch.autograd.grad(logits, [parameters[name] for name in along], v, create_graph=True)
     inner = torch.stack([(p * g).sum() for p, g in zip(pulled, along.values(), strict=True)]).sum()
     (tangent,) = torch.autograd.grad(inner, v, retain_graph=True)
-    return logits, tangent
+    return logits, tangent, features
 
 
 @contextmanager
