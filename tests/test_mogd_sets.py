@@ -13,6 +13,7 @@ from mogd.datasets.corrupt import binomial
 from mogd.methods.base import Batch, TrainingData
 from mogd.methods.common import with_features
 from mogd.methods.mogd import MoGD
+from mogd.methods.settask import SetTask
 from mogd.methods.tangent import clean_gradient, logits_and_tangent
 from mogd.nets import cnn, linear, mlp
 
@@ -29,7 +30,7 @@ def test_the_second_head_pays_for_every_label_of_a_partial_row(meta: str) -> Non
     model = small_mlp()
     method = MoGD(meta=meta, set_task=0.7, head_start=0.0)
     batch, _ = begin(method, model, n=24, m=10)
-    assert method.set_head_ is not None
+    assert method.sets_ is not None
     assert all(not p.any() for p in method.parameters())
     with torch.no_grad():
         for p in method.parameters():
@@ -38,7 +39,7 @@ def test_the_second_head_pays_for_every_label_of_a_partial_row(meta: str) -> Non
     confidence = method.train_batch(model, batch, losses.append)
     with torch.no_grad():
         logits, features = with_features(model, batch.x)
-    log_p, told = torch.log_softmax(logits, dim=1), method.set_head_(features).detach()
+    log_p, told = torch.log_softmax(logits, dim=1), method.sets_.head(features).detach()
     total = 0.0
     for i in range(24):
         for k in range(4):
@@ -87,24 +88,29 @@ def test_features_of_the_meta_pass_are_those_that_the_step_back_propagates(net, 
     torch.testing.assert_close(found, wanted)
 
 
-def weight_of(method: MoGD, model: nn.Module, candidates: torch.Tensor) -> float:
-    n = len(candidates)
-    data = TrainingData(torch.zeros(n, 6), candidates, torch.ones(n), torch.zeros(20, 6), torch.arange(20) % 4)
+def weight_of(method: MoGD, model: nn.Module, candidates: torch.Tensor, *shape: int) -> float:
+    x, clean_x = (torch.zeros(n, *(shape or (1, 2, 3))) for n in (len(candidates), 20))
+    data = TrainingData(x, candidates, torch.ones(len(x)), clean_x, torch.arange(20) % 4)
     method.start(model, data, torch.Generator())
-    assert (method.set_head_ is None) == (method.set_task_ == 0)
+    assert (method.sets_ is None) == (method.set_task_ == 0)
     return method.set_task_
 
 
-def test_by_default_sets_are_told_where_labels_keep_company() -> None:
+def test_by_default_sets_of_images_are_told_where_labels_keep_company() -> None:
     pairs = torch.eye(4, dtype=torch.bool).repeat(100, 1)
     pairs |= pairs[:, [1, 0, 3, 2]]
     rng = np.random.default_rng(0)
     random = torch.tensor(binomial(rng.integers(4, size=4000), 4, 0.4, rng))
-    assert weight_of(MoGD(), mlp((6,), 4), pairs) == pytest.approx(0.3)
-    assert weight_of(MoGD(), mlp((6,), 4), random) < 0.02
-    assert weight_of(MoGD(set_task=0.0), mlp((6,), 4), pairs) == 0
-    assert weight_of(MoGD.paper(), mlp((6,), 4), pairs) == 0
-    assert weight_of(MoGD(), linear((6,), 4), pairs) == 0  # its features are the row itself
+    net = mlp((1, 2, 3), 4)
+    assert weight_of(MoGD(), net, pairs.repeat(10, 1)) == pytest.approx(0.3)
+    assert weight_of(MoGD(), net, pairs.repeat(2, 1)[:520]) == pytest.approx(0.3 * 3 * (1 - 20 * 20 / 500))
+    assert weight_of(MoGD(), net, pairs) == 0  # more than one row in twenty is clean
+    assert weight_of(MoGD(), net, random) == 0
+    assert weight_of(MoGD(), mlp((6,), 4), pairs.repeat(10, 1), 6) == 0  # a table
+    assert weight_of(MoGD(set_task=0.1), mlp((6,), 4), pairs, 6) == 0.1
+    assert weight_of(MoGD(set_task=0.0), net, pairs.repeat(10, 1)) == 0
+    assert weight_of(MoGD.paper(), net, pairs.repeat(10, 1)) == 0
+    assert weight_of(MoGD(), linear((1, 2, 3), 4), pairs.repeat(10, 1)) == 0  # its features are the row itself
 
 
 def test_a_network_without_a_last_linear_layer_has_no_second_head() -> None:
@@ -114,9 +120,9 @@ def test_a_network_without_a_last_linear_layer_has_no_second_head() -> None:
             self.scale = nn.Parameter(torch.ones(4))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.scale * x[:, :4]
+            return self.scale * x.flatten(1)[:, :4]
 
-    pairs = torch.eye(4, dtype=torch.bool).repeat(30, 1)
+    pairs = torch.eye(4, dtype=torch.bool).repeat(300, 1)
     pairs |= pairs[:, [1, 0, 3, 2]]
     assert weight_of(MoGD(), Sums(), pairs) == 0
     with pytest.raises(ValueError, match=r"Sums has no nn\.Linear"):
@@ -135,7 +141,9 @@ def test_the_second_head_trains_the_body_and_is_left_behind() -> None:
     plain, told = (dict(m.module_.state_dict()) for m in models)
     assert plain.keys() == told.keys()
     assert any(not torch.equal(plain[k], told[k]) for k in plain if k.startswith("body"))
-    assert not hasattr(models[1].method_, "set_head_")
+    assert not hasattr(models[1].method_, "sets_")
+    assert "trust" not in models[0].history_[0]
+    assert all(0 <= entry["trust"] <= 10 for entry in models[1].history_)
 
 
 def test_same_seed_same_bits_with_and_without_a_single_row_batch() -> None:
@@ -158,3 +166,90 @@ def test_a_batch_of_clean_rows_alone_tells_no_set() -> None:
     method.train_batch(model, clean, losses.append)
     losses[0].backward()
     assert all(not p.grad.any() for p in method.parameters())
+
+
+def test_the_head_start_tells_sets_of_partial_rows_only() -> None:
+    """Clean rows that joined stand last among the rows; theirs are no sets, and they must not be drawn."""
+    x, candidates, clean_x, clean_y = problem(0, n=60, m=20)
+    x[-20:] = torch.nan
+    method, model = MoGD(set_task=0.3, head_start=1.0), small_mlp()
+    weight = torch.ones(60, dtype=torch.float64)
+    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y), torch.Generator().manual_seed(0))
+    losses: list[torch.Tensor] = []
+    method._start_ahead(model, 6, losses.append)
+    assert len(losses) == 10
+    assert all(torch.isfinite(loss) for loss in losses)
+
+
+def test_trust_multiplies_the_prior_by_what_the_second_head_tells() -> None:
+    """w ∝ p · m^trust on the candidates, m = 1 / (1 + e^-a)."""
+    method, model = MoGD(set_task=0.3, head_start=0.0, strength=0.0), small_mlp()
+    batch, _ = begin(method, model)
+    assert method.sets_ is not None
+    with torch.no_grad():
+        method.sets_.head.weight.copy_(torch.linspace(-1, 1, 32, dtype=torch.float64).reshape(4, 8))
+    method.sets_.trust = 2.5
+    confidence = method.train_batch(model, batch, lambda loss: None)
+    with torch.no_grad():
+        logits, features = with_features(model, batch.x)
+        p, m = torch.softmax(logits, dim=1), torch.sigmoid(method.sets_.head(features))
+    for i in range(len(batch.x)):
+        value = [float(p[i, j] * m[i, j] ** 2.5) if batch.candidates[i, j] else 0.0 for j in range(4)]
+        np.testing.assert_allclose(confidence[i], np.array(value) / sum(value), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(2.0, None), (0.05, 10.0), (-1.0, 0.0)])
+def test_trust_is_the_exponent_under_which_the_clean_labels_are_most_probable(
+    scale: float, expected: float | None
+) -> None:
+    """P(y) ∝ m_y^trust, by a search over a fine grid; an opinion that is against the labels counts for nothing."""
+    model = linear((4,), 4).double()  # its features are the row
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=60)
+    x = torch.tensor(np.eye(4)[np.where(rng.random(60) < 0.8, y, rng.integers(4, size=60))])
+    sets = SetTask(model, 4, 0.3)
+    with torch.no_grad():
+        sets.head.weight.copy_(scale * torch.eye(4))
+    found = sets.calibrate(model, x, torch.tensor(y))
+    log_m = -np.logaddexp(0, -scale * x.numpy())
+    grid = np.linspace(0, 10, 1001)
+    likelihood = [(t * log_m[range(60), y] - np.log(np.exp(t * log_m).sum(axis=1))).sum() for t in grid]
+    assert found == sets.trust == pytest.approx(grid[np.argmax(likelihood)], abs=0.02)
+    assert expected is None or found == pytest.approx(expected, abs=0.02)
+
+
+def test_calibration_leaves_the_network_as_it_was() -> None:
+    model = small_mlp()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [m.training for m in model.modules()]
+    SetTask(model, 4, 0.3).calibrate(model, torch.randn(7, 6, dtype=torch.float64), torch.arange(7) % 4)
+    assert modes == [m.training for m in model.modules()]
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+def looks_alike(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Six classes on a circle; the two nearest are candidates, and others the likelier the less farther they are."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(6, size=n)
+    place = y + rng.normal(scale=0.3, size=n)
+    x = np.stack([np.cos(place * np.pi / 3), np.sin(place * np.pi / 3)], axis=1)
+    distance = np.abs((place[:, None] - np.arange(6) + 3) % 6 - 3)
+    candidates = rng.random((n, 6)) < np.exp(-2 * (distance - np.sort(distance, axis=1)[:, [1]]))
+    candidates[np.arange(n), y] = True
+    return x, candidates, y
+
+
+def test_sets_made_by_looks_are_trusted_and_teach() -> None:
+    """The sets of a thousand rows and the labels of eight: with the sets told, a point and more in the mean."""
+    gains = []
+    for seed in range(3):
+        (x, candidates, y), (clean_x, _, clean_y) = looks_alike(1000, seed), looks_alike(8, 100 + seed)
+        scores = []
+        for task in (0.0, 0.3):
+            model = PartialLabelClassifier(MoGD(set_task=task, head_start=0.0), "mlp", epochs=10, random_state=0)
+            model.fit(x, candidates, X_val=clean_x, y_val=clean_y)
+            scores.append(100 * np.mean(model.predict(x) == y))
+        gains.append(scores[1] - scores[0])
+        assert model.history_[-1]["trust"] > 1
+    assert np.mean(gains) > 1

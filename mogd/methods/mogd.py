@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
-from mogd.methods.common import last_linear, one_vs_all, posterior, weighted_cross_entropy, with_features
+from mogd.methods.common import one_vs_all, posterior, weighted_cross_entropy, with_features
+from mogd.methods.settask import SetTask
 from mogd.methods.shrinkage import Shrinkage, centre
 from mogd.methods.tangent import (
     Gradient,
@@ -65,10 +66,15 @@ class MoGD(Method):
     meta_every : steps for which one clean gradient is used before it is taken anew.
     clean_batch_size : clean rows drawn for each gradient; None takes them all.
     prior_momentum : of the running prior; 0 is the posterior of the row's last visit.
-    head_start : ordinary steps on the clean rows alone before all others, as a share of the run's steps: the first
-        confidences are then what these rows say. None takes up to 1, the fewer the clean rows and the closer the
-        company in which labels come, and so next to none where the wrong candidates are drawn at random; none for a
-        linear model, where a class has no clean row, or where one row in twenty is clean and is heard anyway.
+    head_start : steps on the clean rows' labels alone before all others (and on the other rows' sets, where `set_task`
+        has them told), as a share of the run's steps: the first confidences are then what these rows say. None takes
+        up to 1, the fewer the clean rows and the closer the company in which labels come, and so next to none where the
+        wrong candidates are drawn at random; none for a linear model, where a class has no clean row, or where one row
+        in twenty is clean and is heard anyway.
+    set_task : weight of a second task for a deeper network: a second head on the same features, left behind after
+        training, must tell the row's candidate set, label by label. What it tells enters the prior, with the exponent
+        that suits the clean rows best: "trust" in the history. None takes up to 0.3 for images, the closer the company
+        in which labels come, and none for tables or where one row in twenty is clean.
     warmup : share of the epochs, the first ones, in which the loss is one-vs-all and a clean row weighs no more than
         others, so that the confidences settle later; None takes a half for a linear model (less where it has more than
         2000 rows, and with them more steps an epoch) and none for a deeper one.
@@ -136,25 +142,13 @@ class MoGD(Method):
         for name in (*_NUMBERS, *_SHARES, *_WHOLE):
             _check_number(name, getattr(self, name))
         self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
-        linear = _is_all_head(model)
-        self.head_ = self.meta == "head" or linear
-        n_rows = len(data.x) - (len(data.clean_y) if self.train_on_clean else 0)
-        self.share_ = _share(len(data.clean_y), n_rows)
-        own = 0.5 * min(1.0, 2000 / max(n_rows, 1)) if linear else 0.0
-        self.warmup_ = self.warmup if self.warmup is not None else own
-        self.finish_ = self.finish if self.finish is not None else 0.25 * linear
-        self.even_ = self.warmup_ if linear or data.x.ndim == 2 else max(0.5, self.warmup_)
-        self.epochs_, self.done_ = data.epochs, 0.0
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
-        company = 0.0 if linear else min(1.0, (4 * _companionship(data.candidates)) ** 2)
-        own = company * max(0.0, 1 - self.share_) if self.known_.all() else 0.0
-        most = self.most_visits * len(data.clean_y) / (data.epochs * len(data.x))
-        self.head_start_ = self.head_start if self.head_start is not None else min(own, most)
-        self.rows_ahead_ = self.head_start_ * data.epochs * len(data.x) if len(data.clean_y) > 1 else 0.0
-        own = 0.3 * company if any(isinstance(m, nn.Linear) for m in model.modules()) else 0.0
-        self.set_task_ = 0.0 if linear else self.set_task if self.set_task is not None else own
-        self.n_partial_ = n_rows
-        self.set_head_ = _set_head(model, data.candidates.shape[1]) if self.set_task_ else None
+        self.epochs_, self.done_ = data.epochs, 0.0
+        n_partial = len(data.x) - (len(data.clean_y) if self.train_on_clean else 0)
+        self.partial_ = data.x[:n_partial], data.candidates[:n_partial]
+        self.share_ = _share(len(data.clean_y), n_partial)
+        self._choose(model, data)
+        self.sets_ = SetTask(model, data.candidates.shape[1], self.set_task_) if self.set_task_ else None
         self.running_ = None
         if self.prior == "running":
             self.running_ = self.init_confidence(data.candidates).to(data.weight.dtype)
@@ -162,8 +156,27 @@ class MoGD(Method):
         self.steps_ = 0
         self.belief_ = Shrinkage(data.weight.device)
 
+    def _choose(self, model: nn.Module, data: TrainingData) -> None:
+        """What the user left to the method: by the kind of network, the number of rows and the clean ones among them,
+        and the company in which labels come."""
+        linear, n_partial = _is_all_head(model), len(self.partial_[0])
+        self.head_ = self.meta == "head" or linear
+        own = 0.5 * min(1.0, 2000 / max(n_partial, 1)) if linear else 0.0
+        self.warmup_ = self.warmup if self.warmup is not None else own
+        self.finish_ = self.finish if self.finish is not None else 0.25 * linear
+        self.even_ = self.warmup_ if linear or data.x.ndim == 2 else max(0.5, self.warmup_)
+        company = 0.0 if linear else min(1.0, (4 * _companionship(data.candidates)) ** 2)
+        scarce = max(0.0, 1 - self.share_)
+        most = self.most_visits * len(data.clean_y) / (data.epochs * len(data.x))
+        own = min(company * scarce, most) if self.known_.all() else 0.0
+        self.head_start_ = self.head_start if self.head_start is not None else own
+        self.rows_ahead_ = self.head_start_ * data.epochs * len(data.x) if len(data.clean_y) > 1 else 0.0
+        pays = data.x.ndim > 2 and company > 0.03 and any(isinstance(m, nn.Linear) for m in model.modules())
+        own = 0.3 * company * min(1.0, 3 * scarce) if pays else 0.0
+        self.set_task_ = 0.0 if linear else self.set_task if self.set_task is not None else own
+
     def parameters(self) -> Iterable[nn.Parameter]:
-        return [] if self.set_head_ is None else self.set_head_.parameters()
+        return [] if self.sets_ is None else self.sets_.head.parameters()
 
     def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         if self.steps_ == 0:
@@ -176,6 +189,10 @@ class MoGD(Method):
         mean = estimates[0] if len(estimates) == 1 else (estimates[0] + estimates[1]) / 2
         self.last_ = (estimates, mean, batch.candidates)
         log_prior = self._log_prior(logits.detach(), batch)
+        told = None
+        if self.sets_ is not None and features is not None:
+            told = self.sets_.head(features)
+            log_prior = log_prior + self.sets_.log_prior(told)
         if self.normalize == "sum":
             helpful = mean.clamp(min=0) * batch.candidates
             total = helpful.sum(dim=1, keepdim=True)
@@ -189,24 +206,39 @@ class MoGD(Method):
                 move = move.clamp(min=0)  # Eq. 7
             weight = confidence = posterior(log_prior + move, batch.candidates)  # Eq. 8
         losses = self._losses(logits, weight)
-        if self.set_head_ is not None and features is not None:
-            losses = losses + self._set_losses(self.set_head_(features), batch)
+        if self.sets_ is not None and told is not None:
+            brought = batch.index < len(self.partial_[0])  # a clean row that joined brought no set
+            losses = losses + brought * self.sets_.losses(told, batch.candidates)
         step(batch.mean(losses))  # Eq. 9
         return confidence
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
-        """The shrinkage s and the alignment's root mean square: how much the clean set had to say."""
+        """The alignment's root mean square and the shrinkage s: what the clean set had to say; the trust in sets."""
         self.done_ = (epoch + 1) / self.epochs_
         if not self._uses_scale():
             self._note(0.0)
         noted = {"alignment": float(self.belief_.rms())}
-        return noted | {"shrinkage": float(self.belief_.factor())} if self.shrink else noted
+        if self.shrink:
+            noted["shrinkage"] = float(self.belief_.factor())
+        if self.sets_ is not None:
+            noted["trust"] = self.sets_.calibrate(model, self.clean_x_, self.clean_y_)
+        return noted
 
     def _start_ahead(self, model: nn.Module, n_rows: int, step: Step) -> None:
-        """The head start, with as many clean rows at a time as a batch has rows."""
+        """The head start: as many clean rows at a time as a batch has rows and, where sets are told, as many others."""
+        x, candidates = self.partial_
         for _ in range(round(self.rows_ahead_ / n_rows)):
             rows = torch.randperm(len(self.clean_y_), generator=self.generator_)[:n_rows].to(self.clean_y_.device)
-            step(cross_entropy(model(self.clean_x_[rows]), self.clean_y_[rows]))
+            if self.sets_ is None or not len(x):
+                step(cross_entropy(model(self.clean_x_[rows]), self.clean_y_[rows]))
+                continue
+            others = torch.randint(len(x), (n_rows,), generator=self.generator_).to(x.device)
+            logits, features = with_features(model, torch.cat([self.clean_x_[rows], x[others]]))
+            known = cross_entropy(logits[: len(rows)], self.clean_y_[rows])
+            told = self.sets_.head(features[len(rows) :])
+            step(known + self.sets_.losses(told, candidates[others]).mean())
+        if self.sets_ is not None and self.rows_ahead_:
+            self.sets_.calibrate(model, self.clean_x_, self.clean_y_)
 
     def _is_warming_up(self) -> bool:
         return self.done_ < self.warmup_
@@ -218,11 +250,6 @@ class MoGD(Method):
         if self.done_ > 1 - self.finish_ - 1e-9:
             return self.finish_scale * (torch.softmax(logits, dim=1) - weight).square().sum(dim=1)
         return weighted_cross_entropy(logits, weight)
-
-    def _set_losses(self, told: Tensor, batch: Batch) -> Tensor:
-        """How well the second head tells a row's set, label by label; a clean row that joined brought no set."""
-        losses = one_vs_all(told, batch.candidates.to(told.dtype))
-        return self.set_task_ * losses * (batch.index < self.n_partial_)
 
     def _alignments(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         """Logits and features of the batch, and its alignment with each half of the clean set, or with the whole."""
@@ -291,16 +318,6 @@ def _companionship(candidates: Tensor) -> float:
     count = together.diagonal()
     closer = together / count.clamp(min=1)[:, None] - count / max(len(sets), 1)
     return float((closer.fill_diagonal_(0).amax(dim=1) * count).sum() / count.sum().clamp(min=1))
-
-
-def _set_head(model: nn.Module, n_classes: int) -> nn.Linear:
-    """A second head beside the last layer, that tells candidate sets; from zero, so that no class is preferred."""
-    layer = last_linear(model)
-    like = {"device": layer.weight.device, "dtype": layer.weight.dtype}
-    head = nn.utils.skip_init(nn.Linear, layer.in_features, n_classes, **like)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
-    return head
 
 
 def _is_all_head(model: nn.Module) -> bool:
