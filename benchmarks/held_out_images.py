@@ -80,60 +80,52 @@ VARIANTS: dict[str, tuple[str | Method, dict[str, Any]]] = {
     "PCE": ("pce", {}),
     "default": ("mogd", {}),
     "default, head": ("mogd", {"meta": "head"}),
-    **{f"warm-up {w}": ("mogd", {"warmup": w}) for w in (0.0, 0.2, 0.5)},
-    **{f"finish {f}": ("mogd", {"finish": f}) for f in (0.0, 0.25, 0.5)},
-    "running prior": ("mogd", {"prior": "running"}),
-    "head, no head start": ("mogd", {"meta": "head", "head_start": 0.0}),
-    **{
-        f"head, head start {h}": ("mogd", {"meta": "head", "head_start": h}) for h in (0.01, 0.015, 0.02, 0.1, 0.5, 1.5)
-    },
-    **{
-        f"head, no head start, strength {k}": ("mogd", {"meta": "head", "head_start": 0.0, "strength": k})
-        for k in (0.0, 2.0, 5.0, 20.0)
-    },
-    "head, no head start, clean ×5": ("mogd", {"meta": "head", "head_start": 0.0, "clean_weight": 5}),
-    "no head start": ("mogd", {"head_start": 0.0}),
-    **{f"head, set task {t}": ("mogd", {"meta": "head", "set_task": t}) for t in (0.0, 0.03, 0.1, 0.3, 1.0)},
-    **{
-        f"head, no head start, set task {t}": ("mogd", {"meta": "head", "head_start": 0.0, "set_task": t})
-        for t in (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
-    },
-    **{
-        f"no head start, set task {t}": ("mogd", {"head_start": 0.0, "set_task": t}) for t in (0.0, 0.03, 0.1, 0.3, 1.0)
-    },
-    **{
-        f"head, no head start, set task 0.3, strength {k}": (
-            "mogd",
-            {"meta": "head", "head_start": 0.0, "set_task": 0.3, "strength": k},
-        )
-        for k in (0.0, 0.3, 3.0, 10.0)
-    },
-    **{
-        f"head, strength 0, head start 0.1, clean ×{w}": (
-            "mogd",
-            {"meta": "head", "strength": 0.0, "head_start": 0.1, "clean_weight": w},
-        )
-        for w in (2, 5)
-    },
+    **{f"head, set task {t}": ("mogd", {"meta": "head", "set_task": t}) for t in (0.0, 0.1, 0.3, 1.0)},
+    **{f"head, strength {k}": ("mogd", {"meta": "head", "strength": k}) for k in (0.0, 3.0, 10.0)},
+    "head, sets told, no head start": ("mogd", {"meta": "head", "head_start": 0.0}),
     **{
         f"LWS, lr {lr}, warm-up {epochs}": ("lws", {"lr": lr, "warmup": epochs})
         for lr in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
         for epochs in (1, 2, 3, 5, 10, 15)
     },
-    # older than the head start
-    **{f"head, finish {f}": ("mogd", {"finish": f, "meta": "head", "head_start": 0.0}) for f in (0.25, 0.5)},
-    "head, warm-up 0.2": ("mogd", {"warmup": 0.2, "meta": "head", "head_start": 0.0}),
-    "head, strength 5, clean rows only guide": (
-        "mogd",
-        {"strength": 5.0, "train_on_clean": False, "meta": "head", "head_start": 0.0},
-    ),
+}
+OLDER: dict[str, dict[str, Any]] = {  # MoGD when it did not yet have sets told
+    **{f"warm-up {w}": {"warmup": w} for w in (0.0, 0.2, 0.5)},
+    **{f"finish {f}": {"finish": f} for f in (0.0, 0.25, 0.5)},
+    "running prior": {"prior": "running"},
+    "head, no head start": {"meta": "head", "head_start": 0.0},
+    **{f"head, head start {h}": {"meta": "head", "head_start": h} for h in (0.01, 0.015, 0.02, 0.1, 0.5, 1.5)},
     **{
-        f"strength {k}, clean ×{w}": ("mogd", {"strength": k, "clean_weight": w, "head_start": 0.0})
+        f"head, no head start, strength {k}": {"meta": "head", "head_start": 0.0, "strength": k}
+        for k in (0.0, 2.0, 5.0, 20.0)
+    },
+    "head, no head start, clean ×5": {"meta": "head", "head_start": 0.0, "clean_weight": 5},
+    "no head start": {"head_start": 0.0},
+    **{
+        f"head, strength 0, head start 0.1, clean ×{w}": {
+            "meta": "head",
+            "strength": 0.0,
+            "head_start": 0.1,
+            "clean_weight": w,
+        }
+        for w in (2, 5)
+    },
+    # older than the head start
+    **{f"head, finish {f}": {"finish": f, "meta": "head", "head_start": 0.0} for f in (0.25, 0.5)},
+    "head, warm-up 0.2": {"warmup": 0.2, "meta": "head", "head_start": 0.0},
+    "head, strength 5, clean rows only guide": {
+        "strength": 5.0,
+        "train_on_clean": False,
+        "meta": "head",
+        "head_start": 0.0,
+    },
+    **{
+        f"strength {k}, clean ×{w}": {"strength": k, "clean_weight": w, "head_start": 0.0}
         for k in (0.0, 0.3, 1.0, 3.0)
         for w in (1, 2, 5)
     },
-    **IDEAS,
 }
+VARIANTS |= {label: ("mogd", params | {"set_task": 0.0}) for label, params in OLDER.items()} | IDEAS
 
 
 def split_of(kind: Kind, seed: int, q: float | None, n_clean: int = 128) -> Split:

@@ -68,6 +68,7 @@ class Trial(MoGD):
             meta=meta,
             prior_momentum=prior_momentum,
             head_start=head_start,
+            set_task=0.0,
             warmup=warmup,
             finish=finish,
         )
