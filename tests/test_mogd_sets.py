@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from mogd_tools import begin, problem
+from test_alignment import Awkward
 from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mogd import PartialLabelClassifier
 from mogd.datasets.corrupt import binomial
@@ -24,12 +26,21 @@ def small_mlp() -> nn.Module:
     return mlp((6,), 4, hidden=(8,), dropout=0.0).double()
 
 
+def joined(method: MoGD, model: nn.Module) -> Batch:
+    """Fourteen partial rows, and ten clean ones that joined them as the last."""
+    x, candidates, clean_x, clean_y = problem(0, n=14, m=10)
+    x, candidates = torch.cat([x, clean_x]), torch.cat([candidates, torch.eye(4, dtype=torch.bool)[clean_y]])
+    weight = torch.ones(24, dtype=torch.float64)
+    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y), torch.Generator().manual_seed(0))
+    return Batch(torch.arange(24), x, candidates, method.init_confidence(candidates), weight)
+
+
 @pytest.mark.parametrize("meta", ["all", "head"])
 def test_the_second_head_pays_for_every_label_of_a_partial_row(meta: str) -> None:
     """0.7 Σ_k [log(1 + e^a_k) − S_k a_k] on top of the weighted cross entropy, but not for clean rows that joined."""
     model = small_mlp()
     method = MoGD(meta=meta, set_task=0.7, head_start=0.0)
-    batch, _ = begin(method, model, n=24, m=10)
+    batch = joined(method, model)
     assert method.sets_ is not None
     assert all(not p.any() for p in method.parameters())
     with torch.no_grad():
@@ -44,40 +55,21 @@ def test_the_second_head_pays_for_every_label_of_a_partial_row(meta: str) -> Non
     for i in range(24):
         for k in range(4):
             total -= float(confidence[i, k] * log_p[i, k])
-            if i < 24 - 10:
+            if i < 14:
                 total += 0.7 * float(torch.log1p(told[i, k].exp()) - batch.candidates[i, k] * told[i, k])
     assert float(losses[0].detach()) == pytest.approx(total / 24)
 
 
-class Composed(nn.Module):
-    """An operation without a forward derivative: MoGD falls back to double backward."""
-
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx, grad):
-            return 2 * grad
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Linear(6, 5), nn.Linear(5, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.Twice.apply(torch.tanh(self.body(x))))
-
-
-@pytest.mark.filterwarnings("ignore:Composed has an operation")
+@pytest.mark.filterwarnings("ignore:Awkward has an operation")
 @pytest.mark.parametrize(
-    ("net", "shape"), [(small_mlp, (6,)), (lambda: cnn((1, 4, 4), 4).double(), (1, 4, 4)), (Composed().double, (6,))]
+    ("net", "shape"),
+    [(small_mlp, (6,)), (lambda: cnn((1, 4, 4), 4).double(), (1, 4, 4)), (lambda: Awkward().double(), (7,))],
 )
 def test_features_of_the_meta_pass_are_those_that_the_step_back_propagates(net, shape: tuple[int, ...]) -> None:
     model = net()
     x = torch.randn(12, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = torch.arange(12) % 4
-    logits, _, features = logits_and_tangent(model, x, clean_gradient(model, x, y))
+    logits, _, features = logits_and_tangent(model, x, clean_gradient(model, x, y), features=True)
     expected_logits, expected = with_features(model, x)
     torch.testing.assert_close(logits, expected_logits)
     assert features is not None
@@ -113,20 +105,45 @@ def test_by_default_sets_of_images_are_told_where_labels_keep_company() -> None:
     assert weight_of(MoGD(), linear((1, 2, 3), 4), pairs.repeat(10, 1)) == 0  # its features are the row itself
 
 
-def test_a_network_without_a_last_linear_layer_has_no_second_head() -> None:
-    class Sums(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(4))
+class Sums(nn.Module):
+    """Logits without a linear layer."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.scale * x.flatten(1)[:, :4]
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * x.flatten(1)[:, :4]
+
+
+class Unused(Sums):
+    """Its linear layer is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Linear(3, 4)
+
+
+class Tokens(nn.Module):
+    """Its linear layer sees three vectors of each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(1, 5, (2, 1)), nn.Linear(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x).flatten(2).transpose(1, 2)).mean(dim=1)
+
+
+@pytest.mark.parametrize("net", [Sums, Unused, Tokens])
+def test_a_network_whose_logits_do_not_come_from_a_linear_layer_has_no_second_head(net: type[nn.Module]) -> None:
     pairs = torch.eye(4, dtype=torch.bool).repeat(300, 1)
     pairs |= pairs[:, [1, 0, 3, 2]]
-    assert weight_of(MoGD(), Sums(), pairs) == 0
-    with pytest.raises(ValueError, match=r"Sums has no nn\.Linear"):
-        weight_of(MoGD(set_task=0.3), Sums(), pairs)
+    assert weight_of(MoGD(), net(), pairs) == 0
+    with pytest.raises(ValueError, match=rf"last nn\.Linear gives the logits, which {net.__name__} has not"):
+        weight_of(MoGD(set_task=0.3), net(), pairs)
+    x, y = torch.rand(4, 1, 2, 3), torch.arange(4)
+    assert logits_and_tangent(net(), x, clean_gradient(net(), x, y))[2] is None
 
 
 def test_the_second_head_trains_the_body_and_is_left_behind() -> None:
@@ -146,7 +163,7 @@ def test_the_second_head_trains_the_body_and_is_left_behind() -> None:
     assert all(0 <= entry["trust"] <= 10 for entry in models[1].history_)
 
 
-def test_same_seed_same_bits_with_and_without_a_single_row_batch() -> None:
+def test_same_seed_same_bits() -> None:
     x, candidates, clean_x, clean_y = (np.asarray(t) for t in problem(4, n=60, m=12))
     fits = [
         PartialLabelClassifier(MoGD(set_task=0.3), "mlp", epochs=2, batch_size=7, random_state=1)
@@ -159,7 +176,7 @@ def test_same_seed_same_bits_with_and_without_a_single_row_batch() -> None:
 
 def test_a_batch_of_clean_rows_alone_tells_no_set() -> None:
     method, model = MoGD(set_task=0.3, head_start=0.0, strength=0.0), small_mlp()
-    batch, _ = begin(method, model, n=24, m=10)
+    batch = joined(method, model)
     rows = batch.index[-10:]
     clean = Batch(rows, batch.x[rows], batch.candidates[rows], batch.confidence[rows], batch.weight[rows])
     losses: list[torch.Tensor] = []
@@ -168,17 +185,43 @@ def test_a_batch_of_clean_rows_alone_tells_no_set() -> None:
     assert all(not p.grad.any() for p in method.parameters())
 
 
-def test_the_head_start_tells_sets_of_partial_rows_only() -> None:
-    """Clean rows that joined stand last among the rows; theirs are no sets, and they must not be drawn."""
-    x, candidates, clean_x, clean_y = problem(0, n=60, m=20)
-    x[-20:] = torch.nan
-    method, model = MoGD(set_task=0.3, head_start=1.0), small_mlp()
-    weight = torch.ones(60, dtype=torch.float64)
-    method.start(model, TrainingData(x, candidates, weight, clean_x, clean_y), torch.Generator().manual_seed(0))
+def test_rows_that_brought_a_set() -> None:
+    """Not the clean rows that joined as the last; where none were given, not the rows with one candidate, which are
+    taken for clean; all of them where the clean rows only guide."""
+    method = MoGD(set_task=0.3)
+    joined(method, small_mlp())
+    assert method.brought_.tolist() == [True] * 14 + [False] * 10
+    x, candidates, _, _ = problem(0)
+    single = candidates.sum(dim=1) == 1
+    assert 0 < single.sum() < len(x)
+    data = TrainingData(x, candidates, torch.ones(len(x)), x[single], candidates[single].long().argmax(dim=1))
+    method.start(small_mlp(), data, torch.Generator())
+    assert method.brought_.tolist() == (~single).tolist()
+    guided = MoGD(set_task=0.3, train_on_clean=False)
+    begin(guided, small_mlp())
+    assert guided.brought_.all()
+
+
+def test_the_head_start_tells_sets_and_ends_with_a_calibration() -> None:
+    """Each step: the clean labels' cross entropy and 0.3 times what telling the sets of as many partial rows costs."""
+    method, model = MoGD(set_task=0.3, head_start=1.0), small_mlp().eval()
+    batch = joined(method, model)
+    assert method.sets_ is not None
+    with torch.no_grad():
+        method.sets_.head.weight.copy_(model.head.weight)
+        method.sets_.head.bias.copy_(model.head.bias)
     losses: list[torch.Tensor] = []
     method._start_ahead(model, 6, losses.append)
-    assert len(losses) == 10
-    assert all(torch.isfinite(loss) for loss in losses)
+    draws = torch.Generator().manual_seed(0)
+    assert len(losses) == 4
+    for loss in losses:
+        rows, others = torch.randperm(10, generator=draws)[:6], torch.randint(14, (6,), generator=draws)
+        known = cross_entropy(model(method.clean_x_[rows]), method.clean_y_[rows])
+        a, told = model(batch.x[others]), batch.candidates[others].double()
+        told = binary_cross_entropy_with_logits(a, told, reduction="none").sum(dim=1).mean()
+        torch.testing.assert_close(loss, known + 0.3 * told)
+    trust, method.sets_.trust = method.sets_.trust, -1.0
+    assert trust == method.sets_.calibrate(model, method.clean_x_, method.clean_y_)
 
 
 def test_trust_multiplies_the_prior_by_what_the_second_head_tells() -> None:

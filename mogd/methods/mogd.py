@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from mogd.methods.base import Batch, Method, Step, TrainingData
 from mogd.methods.common import one_vs_all, posterior, weighted_cross_entropy, with_features
-from mogd.methods.settask import SetTask
+from mogd.methods.settask import SetTask, ends_in_linear
 from mogd.methods.shrinkage import Shrinkage, centre
 from mogd.methods.tangent import (
     Gradient,
@@ -141,13 +141,14 @@ class MoGD(Method):
         _check("meta", self.meta, ("all", "head"))
         for name in (*_NUMBERS, *_SHARES, *_WHOLE):
             _check_number(name, getattr(self, name))
-        self.clean_x_, self.clean_y_, self.generator_ = data.clean_x, data.clean_y, generator
+        self.x_, self.candidates_, self.generator_ = data.x, data.candidates, generator
+        self.clean_x_, self.clean_y_ = data.clean_x, data.clean_y
         self.known_ = torch.bincount(data.clean_y, minlength=data.candidates.shape[1]) > 0
         self.epochs_, self.done_ = data.epochs, 0.0
         n_partial = len(data.x) - (len(data.clean_y) if self.train_on_clean else 0)
-        self.partial_ = data.x[:n_partial], data.candidates[:n_partial]
         self.share_ = _share(len(data.clean_y), n_partial)
-        self._choose(model, data)
+        self.brought_ = _brought_sets(data, n_partial)
+        self._choose(model, data, n_partial)
         self.sets_ = SetTask(model, data.candidates.shape[1], self.set_task_) if self.set_task_ else None
         self.running_ = None
         if self.prior == "running":
@@ -156,10 +157,10 @@ class MoGD(Method):
         self.steps_ = 0
         self.belief_ = Shrinkage(data.weight.device)
 
-    def _choose(self, model: nn.Module, data: TrainingData) -> None:
+    def _choose(self, model: nn.Module, data: TrainingData, n_partial: int) -> None:
         """What the user left to the method: by the kind of network, the number of rows and the clean ones among them,
         and the company in which labels come."""
-        linear, n_partial = _is_all_head(model), len(self.partial_[0])
+        linear = _is_all_head(model)
         self.head_ = self.meta == "head" or linear
         own = 0.5 * min(1.0, 2000 / max(n_partial, 1)) if linear else 0.0
         self.warmup_ = self.warmup if self.warmup is not None else own
@@ -171,9 +172,15 @@ class MoGD(Method):
         own = min(company * scarce, most) if self.known_.all() else 0.0
         self.head_start_ = self.head_start if self.head_start is not None else own
         self.rows_ahead_ = self.head_start_ * data.epochs * len(data.x) if len(data.clean_y) > 1 else 0.0
-        pays = data.x.ndim > 2 and company > 0.03 and any(isinstance(m, nn.Linear) for m in model.modules())
-        own = 0.3 * company * min(1.0, 3 * scarce) if pays else 0.0
-        self.set_task_ = 0.0 if linear else self.set_task if self.set_task is not None else own
+        pays = data.x.ndim > 2 and self.known_.all() and company > 0.03  # wrong candidates at random have less
+        wanted = self.set_task if self.set_task is not None else 0.3 * company * min(1.0, 3 * scarce) * bool(pays)
+        told = bool(wanted) and not linear and ends_in_linear(model, data.x)
+        if self.set_task and not linear and not told:
+            raise ValueError(
+                f"set_task={self.set_task} needs a network whose last nn.Linear gives the logits, which "
+                f"{type(model).__name__} has not: pass set_task=0"
+            )
+        self.set_task_ = wanted if told else 0.0
 
     def parameters(self) -> Iterable[nn.Parameter]:
         return [] if self.sets_ is None else self.sets_.head.parameters()
@@ -189,10 +196,10 @@ class MoGD(Method):
         mean = estimates[0] if len(estimates) == 1 else (estimates[0] + estimates[1]) / 2
         self.last_ = (estimates, mean, batch.candidates)
         log_prior = self._log_prior(logits.detach(), batch)
-        told = None
+        set_logits = None
         if self.sets_ is not None and features is not None:
-            told = self.sets_.head(features)
-            log_prior = log_prior + self.sets_.log_prior(told)
+            set_logits = self.sets_.head(features)
+            log_prior = log_prior + self.sets_.log_prior(set_logits)
         if self.normalize == "sum":
             helpful = mean.clamp(min=0) * batch.candidates
             total = helpful.sum(dim=1, keepdim=True)
@@ -206,9 +213,8 @@ class MoGD(Method):
                 move = move.clamp(min=0)  # Eq. 7
             weight = confidence = posterior(log_prior + move, batch.candidates)  # Eq. 8
         losses = self._losses(logits, weight)
-        if self.sets_ is not None and told is not None:
-            brought = batch.index < len(self.partial_[0])  # a clean row that joined brought no set
-            losses = losses + brought * self.sets_.losses(told, batch.candidates)
+        if self.sets_ is not None and set_logits is not None:
+            losses = losses + self.brought_[batch.index] * self.sets_.losses(set_logits, batch.candidates)
         step(batch.mean(losses))  # Eq. 9
         return confidence
 
@@ -226,17 +232,17 @@ class MoGD(Method):
 
     def _start_ahead(self, model: nn.Module, n_rows: int, step: Step) -> None:
         """The head start: as many clean rows at a time as a batch has rows and, where sets are told, as many others."""
-        x, candidates = self.partial_
+        partial = self.brought_.nonzero().flatten()
         for _ in range(round(self.rows_ahead_ / n_rows)):
             rows = torch.randperm(len(self.clean_y_), generator=self.generator_)[:n_rows].to(self.clean_y_.device)
-            if self.sets_ is None or not len(x):
+            if self.sets_ is None or not len(partial):
                 step(cross_entropy(model(self.clean_x_[rows]), self.clean_y_[rows]))
                 continue
-            others = torch.randint(len(x), (n_rows,), generator=self.generator_).to(x.device)
-            logits, features = with_features(model, torch.cat([self.clean_x_[rows], x[others]]))
+            others = partial[torch.randint(len(partial), (n_rows,), generator=self.generator_).to(partial.device)]
+            logits, features = with_features(model, torch.cat([self.clean_x_[rows], self.x_[others]]))
             known = cross_entropy(logits[: len(rows)], self.clean_y_[rows])
-            told = self.sets_.head(features[len(rows) :])
-            step(known + self.sets_.losses(told, candidates[others]).mean())
+            set_logits = self.sets_.head(features[len(rows) :])
+            step(known + self.sets_.losses(set_logits, self.candidates_[others]).mean())
         if self.sets_ is not None and self.rows_ahead_:
             self.sets_.calibrate(model, self.clean_x_, self.clean_y_)
 
@@ -267,7 +273,8 @@ class MoGD(Method):
             pieces = [(x, y)] if parts is None else [(x[rows], y[rows]) for rows in parts]
             self.gradients_ = [clean_gradient(model, *piece) for piece in pieces]
         state = rng_state_of(batch.x) if len(self.gradients_) > 1 else None
-        logits, tangent, features = logits_and_tangent(model, batch.x, self.gradients_[0])
+        wanted = self.sets_ is not None
+        logits, tangent, features = logits_and_tangent(model, batch.x, self.gradients_[0], features=wanted)
         tangents = [tangent, *(tangent_again(model, batch.x, g, state) for g in self.gradients_[1:])]
         return logits, features, [align(logits, t) for t in tangents]
 
@@ -309,6 +316,16 @@ class MoGD(Method):
 def _share(n_clean: int, n_rows: int) -> float:
     """How much the clean rows may say beside the others: 1 where one row in twenty is clean."""
     return 20 * n_clean / max(n_rows, 1)
+
+
+def _brought_sets(data: TrainingData, n_partial: int) -> Tensor:
+    """Which rows came with a candidate set: not the clean ones, whether they joined as the last rows or, where none
+    were given, are the rows with one candidate."""
+    if n_partial == len(data.x):  # the clean rows only guide
+        return torch.ones(len(data.x), dtype=torch.bool, device=data.x.device)
+    if torch.equal(data.x[n_partial:], data.clean_x):
+        return torch.arange(len(data.x), device=data.x.device) < n_partial
+    return data.candidates.sum(dim=1) > 1
 
 
 def _companionship(candidates: Tensor) -> float:

@@ -13,10 +13,10 @@ class SetTask:
     """A second head beside the last layer, that tells for every label whether it is a candidate.
 
     A true label is in every set and a wrong one only in some, so that the head's probabilities m are a second opinion
-    on the label, and the head is shown no clean one. `trust` is the exponent with which they enter the prior.
+    on the label, and this head is not trained on clean ones. `trust` is the exponent with which they enter the prior.
     """
 
-    most = 10.0  # of the trust
+    most_trust = 10.0
 
     def __init__(self, model: nn.Module, n_classes: int, weight: float) -> None:
         layer = last_linear(model)
@@ -27,12 +27,12 @@ class SetTask:
         self.weight = weight
         self.trust = 0.0
 
-    def losses(self, told: Tensor, candidates: Tensor) -> Tensor:
+    def losses(self, set_logits: Tensor, candidates: Tensor) -> Tensor:
         """What each row costs, label by label."""
-        return self.weight * one_vs_all(told, candidates.to(told.dtype))
+        return self.weight * one_vs_all(set_logits, candidates.to(set_logits.dtype))
 
-    def log_prior(self, told: Tensor) -> Tensor:
-        return self.trust * logsigmoid(told.detach())
+    def log_prior(self, set_logits: Tensor) -> Tensor:
+        return self.trust * logsigmoid(set_logits.detach())
 
     @torch.no_grad()
     def calibrate(self, model: nn.Module, clean_x: Tensor, clean_y: Tensor) -> float:
@@ -40,14 +40,25 @@ class SetTask:
 
         The likelihood is concave in t, and its slope Σ (log m_y − E_t[log m]).
         """
-        with still(model, single=True) as buffers:
-            _, features = with_features(model, clean_x, buffers)
+        with still(model, single=True) as buffers:  # in evaluation mode, so that rows may come in parts
+            features = torch.cat([with_features(model, part, buffers)[1] for part in clean_x.split(256)])
         opinion = logsigmoid(self.head(features)).double()
         own = opinion.gather(1, clean_y[:, None]).sum()
-        low, high = 0.0, 2 * self.most
+        low, high = 0.0, 2 * self.most_trust
         while high - low > 0.01:
             middle = (low + high) / 2
             slope = own - (torch.softmax(middle * opinion, dim=1) * opinion).sum()
             low, high = (middle, high) if slope > 0 else (low, middle)
-        self.trust = min(low, self.most)
+        self.trust = min(low, self.most_trust)
         return self.trust
+
+
+@torch.no_grad()
+def ends_in_linear(model: nn.Module, x: Tensor) -> bool:
+    """Whether the logits are what the last linear layer makes of one vector for each row."""
+    try:
+        with still(model, single=True) as buffers:
+            logits, features = with_features(model, x[:1], buffers)
+    except (IndexError, ValueError):  # that layer is not used, or there is none
+        return False
+    return features.ndim == 2 and torch.equal(last_linear(model)(features), logits)

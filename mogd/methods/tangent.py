@@ -39,10 +39,12 @@ def clean_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Gradient:
     return {name: g for name, g in zip(trainable, found, strict=True) if g is not None}
 
 
-def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Tensor, Tensor, Tensor | None]:
+def logits_and_tangent(
+    model: nn.Module, x: Tensor, along: Gradient, *, features: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The forward pass that the real step back-propagates, and its derivative along `along`, by one forward-mode pass.
 
-    Last come the features of that pass, what enters the last linear layer, where there is one.
+    Last come, where they are asked for, the features of that pass: what enters the last linear layer.
 
     Where gradients are recorded, so are the tangent's operations, though nothing asks for them. That costs less than a
     second forward pass in a fully connected net and more in a convolutional one, which therefore has its tangent apart.
@@ -53,10 +55,10 @@ def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Te
             if any(isinstance(m, nn.Conv2d) for m in model.modules()):
                 state = rng_state_of(x)
                 tangent = tangent_again(model, x, along, state)
-                logits, features = _forward(model, x)
-                return logits, tangent, features
-            logits, tangent, features = _dual_pass(model, x, along)
-            return logits, tangent.detach(), features
+                logits, seen = _forward(model, x, None, features)
+                return logits, tangent, seen
+            logits, tangent, seen = _dual_pass(model, x, along, None, features)
+            return logits, tangent.detach(), seen
         except NotImplementedError as error:
             for buffer, before in zip(model.buffers(), saved, strict=True):  # some may have moved before it failed
                 buffer.copy_(before)
@@ -66,7 +68,7 @@ def logits_and_tangent(model: nn.Module, x: Tensor, along: Gradient) -> tuple[Te
                 "MoGD differentiates twice backward instead: the same confidences, about twice as slow",
                 stacklevel=2,
             )
-    return _double_backward(model, x, along)
+    return _double_backward(model, x, along, None, features)
 
 
 def tangent_again(model: nn.Module, x: Tensor, along: Gradient, rng_state: Tensor | None) -> Tensor:
@@ -108,36 +110,36 @@ def head_tangent(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
     return torch.addmm(along["bias"], features, along["weight"].T)
 
 
-def _forward(model: nn.Module, x: Tensor, changed: Buffers | None = None) -> tuple[Tensor, Tensor | None]:
-    """Logits and features, with some of the module's tensors changed."""
-    if any(isinstance(m, nn.Linear) for m in model.modules()):
-        return with_features(model, x, changed)
-    return functional_call(model, changed or {}, (x,)), None
+def _forward(
+    model: nn.Module, x: Tensor, changed: Buffers | None = None, features: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Logits, with some of the module's tensors changed, and the features where they are asked for."""
+    return with_features(model, x, changed) if features else (functional_call(model, changed or {}, (x,)), None)
 
 
 def _dual_pass(
-    model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None
+    model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None, features: bool = False
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     parameters = dict(model.named_parameters())
     with forward_ad.dual_level():
         duals = {name: forward_ad.make_dual(parameters[name], g) for name, g in along.items()}
-        dual, features = _forward(model, x, {**(buffers or {}), **duals})
+        dual, seen = _forward(model, x, {**(buffers or {}), **duals}, features)
         logits, tangent = forward_ad.unpack_dual(dual)
-        features = None if features is None else forward_ad.unpack_dual(features).primal
-        return logits, torch.zeros_like(logits) if tangent is None else tangent, features
+        seen = None if seen is None else forward_ad.unpack_dual(seen).primal
+        return logits, torch.zeros_like(logits) if tangent is None else tangent, seen
 
 
 def _double_backward(
-    model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None
+    model: nn.Module, x: Tensor, along: Gradient, buffers: Buffers | None = None, features: bool = False
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same tangent by reverse over reverse: `t = ∂/∂v ⟨∂⟨logits, v⟩/∂θ, g⟩`."""
-    logits, features = _forward(model, x, buffers)
+    logits, seen = _forward(model, x, buffers, features)
     parameters = dict(model.named_parameters())
     v = torch.zeros_like(logits, requires_grad=True)
     pulled = torch.autograd.grad(logits, [parameters[name] for name in along], v, create_graph=True)
     inner = torch.stack([(p * g).sum() for p, g in zip(pulled, along.values(), strict=True)]).sum()
     (tangent,) = torch.autograd.grad(inner, v, retain_graph=True)
-    return logits, tangent, features
+    return logits, tangent, seen
 
 
 @contextmanager
