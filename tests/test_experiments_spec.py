@@ -244,4 +244,6 @@ def test_a_recipe_of_ones_own_is_found_beside_its_records(tmp_path, monkeypatch)
     records = [asdict(cell) | {"key": cell.key} for cell in load_recipe("own.toml").cells()]
     strange = [records[0] | {"key": "0" * 64}]
     assert in_recipes(records + strange) == records
+    moved = [record | {"order": [9, 9]} for record in records]  # made when the recipe had other lines
+    assert in_recipes(moved) == records
     assert in_recipes(strange) == strange  # another recipe of that name: nothing is left out

@@ -168,16 +168,19 @@ def command(recipe: str, scale: str) -> str:
 
 
 def in_recipes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records without those that their recipe no longer asks for; where it cannot be found, all of them."""
-    asked: dict[tuple[str, str], set[str]] = {}
+    """Records without those that their recipe no longer asks for, in the places that it gives them now; where it cannot
+    be found, all of them as they are."""
+    asked: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for name, scale in {(record["recipe"], record["scale"]) for record in records}:
         own = {record["key"] for record in records if (record["recipe"], record["scale"]) == (name, scale)}
         try:
-            wanted = {cell.key for cell in load_recipe(find_recipe(name), scale).cells()}
+            cells = load_recipe(find_recipe(name), scale).cells()
         except (FileNotFoundError, ValueError):
-            wanted = set()
-        asked[name, scale] = own & wanted or own  # another recipe of that name is not this one
-    return [record for record in records if record["key"] in asked[record["recipe"], record["scale"]]]
+            cells = []
+        wanted: dict[str, dict[str, Any]] = {cell.key: {"order": cell.order} for cell in cells if cell.key in own}
+        asked[name, scale] = wanted or {key: {} for key in own}  # another recipe of that name is not this one
+    places = ((record, asked[record["recipe"], record["scale"]].get(record["key"])) for record in records)
+    return [record | place for record, place in places if place is not None]
 
 
 def scales(path: str | Path) -> list[str]:
