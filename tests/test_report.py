@@ -369,3 +369,10 @@ def test_the_shell_says_what_is_wrong(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["report", str(empty)], catch_exceptions=False)
     with pytest.raises(ValueError, match="--format must be one of html, md, latex, csv; got 'pdf'"):
         CliRunner().invoke(app, ["report", str(empty), "--format", "pdf"], catch_exceptions=False)
+
+
+def test_the_page_knows_the_markdown_of_notes(records: list[dict[str, Any]], made: list[Section]) -> None:
+    note = "**Best** of [all](methods/cc.md), by `2 * 3`\nlines <b>.\n\n- one,\n  *two*\n- **three**"
+    shown = render("html", made, records, {"fashion-linear": note}, "mogd report")
+    assert "<p><strong>Best</strong> of all, by <code>2 * 3</code> lines &lt;b&gt;.</p>" in shown
+    assert "<ul><li>one, *two*</li><li><strong>three</strong></li></ul>" in shown

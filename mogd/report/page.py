@@ -101,12 +101,22 @@ def _folded(*tables: Table) -> Markup:
 
 
 def _prose(text: str) -> Markup:
-    """Paragraphs of the notes; `code` is all the Markdown they need here."""
-    return join(el("p", _inline(" ".join(part.split()))) for part in re.split(r"\n\s*\n", text) if part.strip())
+    """Paragraphs and lists of the notes, with the little Markdown that they need here."""
+    return join(_block(part) for part in re.split(r"\n\s*\n", text) if part.strip())
+
+
+def _block(text: str) -> Markup:
+    if not text.startswith("- "):
+        return el("p", _inline(text))
+    return el("ul", [el("li", _inline(item)) for item in re.split(r"(?:^|\n)- ", text)[1:]])
 
 
 def _inline(text: str) -> Markup:
-    return join(el("code", piece) if i % 2 else piece for i, piece in enumerate(text.split("`")))
+    """`code`, **strong**, and of a link its words: what it points to lies beside the Markdown, not beside this page."""
+    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", " ".join(text.split()))
+    kinds = {"`": "code", "*": "strong"}
+    pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*)", text)
+    return join(el(kinds[piece[0]], piece.strip("`*")) if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def _failures(section: Section) -> Markup | None:
