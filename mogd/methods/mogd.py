@@ -1,7 +1,8 @@
 """MoGD: meta objective guided disambiguation (Zou, Xie and Huang, 2022), as printed and in the form that wins.
 
 A step on the weighted loss Σ_ij w_ij h_ij lowers the loss of the clean set by ⟨∇h_ij, ∇L_meta⟩ for each unit of w_ij.
-MoGD sets the confidences from these alignments: `w ∝ prior · exp(strength · s · alignment / rms)` on the candidates.
+MoGD sets the confidences from these alignments: `w ∝ prior · exp(strength · s · alignment / rms)` on the candidates. On
+images a second head may have its say in the prior (`settask`).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class MoGD(Method):
     set_task : weight of a second task for a deeper network: a second head on the same features, left behind after
         training, must tell the row's candidate set, label by label. What it tells enters the prior, with the exponent
         that suits the clean rows best: "trust" in the history. None takes up to 0.3 for images, the closer the company
-        in which labels come, and none for tables or where one row in twenty is clean.
+        in which labels come, and none for tables, where one row in twenty is clean or where a class has no clean row.
     warmup : share of the epochs, the first ones, in which the loss is one-vs-all and a clean row weighs no more than
         others, so that the confidences settle later; None takes a half for a linear model (less where it has more than
         2000 rows, and with them more steps an epoch) and none for a deeper one.
