@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One row of the table; `path` is `module:Class`, below `mogd.methods` when deep and `mogd.classical` when not."""
+    """One row of the table; `path` is `module:Class`, or a class method of it that makes another form."""
 
     name: str
     kind: str  # "deep" or "classical"
@@ -28,24 +29,54 @@ class Algorithm:
     paper: str
     needs_clean_set: bool = False
     needs_labels: bool = False  # whether rows with several candidates teach it nothing
+    label: str = ""  # how tables call it; the class's name where empty
+
+    @property
+    def is_deep(self) -> bool:
+        return self.kind == "deep"
+
+    @property
+    def module(self) -> str:
+        return self.path.split(":")[0]
 
     def load(self) -> Any:
-        module, attribute = self.path.split(":")
-        return getattr(import_module(module), attribute)
+        """What makes one: the class, or its class method."""
+        return attrgetter(self.path.split(":")[1])(import_module(self.module))
+
+    def parameters(self) -> set[str]:
+        """The names of its own parameters."""
+        factory = self.load()
+        return set(signature(getattr(factory, "__self__", factory)).parameters)
 
 
 def _deep(name: str, attribute: str, title: str, paper: str, **more: Any) -> Algorithm:
     return Algorithm(name, "deep", f"mogd.methods.{name}:{attribute}", title, paper, **more)
 
 
-def _classical(name: str, attribute: str, title: str, paper: str) -> Algorithm:
-    return Algorithm(name, "classical", f"mogd.classical.{name}:{attribute}", title, paper)
+def _classical(name: str, attribute: str, title: str, paper: str, **more: Any) -> Algorithm:
+    return Algorithm(name, "classical", f"mogd.classical.{name}:{attribute}", title, paper, **more)
 
 
 _TABLE = (
     _deep("mogd", "MoGD", "meta objective guided disambiguation", "Zou, Xie, Huang 2022", needs_clean_set=True),
+    Algorithm(
+        name="mogd-paper",
+        kind="deep",
+        path="mogd.methods.mogd:MoGD.paper",
+        title="MoGD as printed: Algorithm 1 and nothing else",
+        paper="Zou, Xie, Huang 2022",
+        needs_clean_set=True,
+        label="MoGD, as printed",
+    ),
     _deep("pce", "PCE", "partial cross entropy", "Zou, Xie, Huang 2022 (Eq. 1)"),
-    _deep("supervised", "Supervised", "cross entropy on the true labels", "upper bound", needs_labels=True),
+    _deep(
+        "supervised",
+        "Supervised",
+        "cross entropy on the true labels",
+        "upper bound",
+        needs_labels=True,
+        label="Fully supervised",
+    ),
     _deep("proden", "PRODEN", "progressive identification of true labels", "Lv et al. 2020"),
     _deep("rc", "RC", "risk-consistent estimator", "Feng et al. 2020 (NeurIPS)"),
     _deep("cc", "CC", "classifier-consistent loss", "Feng et al. 2020 (NeurIPS)"),
@@ -54,24 +85,23 @@ _TABLE = (
     _deep("mse", "MSE", "complementary labels, squared loss", "Feng et al. 2020 (ICML)"),
     _deep("exp", "EXP", "complementary labels, exponential loss", "Feng et al. 2020 (ICML)"),
     _deep("ga", "GA", "complementary labels, gradient ascent", "Ishida et al. 2019"),
-    _deep("d2cnn", "D2CNN", "temporal ensembling with entropy, reconstructed", "Yao et al. 2020"),
-    _classical("plknn", "PLKNN", "votes of the nearest neighbours", "Hüllermeier, Beringer 2006"),
+    _deep("d2cnn", "D2CNN", "temporal ensembling with entropy, reconstructed", "Yao et al. 2020", label="D²CNN"),
+    _classical("plknn", "PLKNN", "votes of the nearest neighbours", "Hüllermeier, Beringer 2006", label="PL-kNN"),
     _classical("ipal", "IPAL", "label propagation over the candidates", "Zhang, Yu 2015"),
-    _classical("plsvm", "PLSVM", "margin of the best candidate", "Nguyen, Caruana 2008"),
+    _classical("plsvm", "PLSVM", "margin of the best candidate", "Nguyen, Caruana 2008", label="PL-SVM"),
     _classical("clpl", "CLPL", "convex loss for partial labels", "Cour, Sapp, Taskar 2011"),
     _classical("sure", "SURE", "self-guided retraining", "Feng, An 2019"),
-    _classical("plecoc", "PLECOC", "error-correcting output codes", "Zhang, Yu, Tang 2017"),
+    _classical("plecoc", "PLECOC", "error-correcting output codes", "Zhang, Yu, Tang 2017", label="PL-ECOC"),
 )
 
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}
-DEEP = tuple(a.name for a in _TABLE if a.kind == "deep")
-NAMES = (*ALGORITHMS, "mogd-paper")  # what `make` takes
+DEEP = tuple(a.name for a in _TABLE if a.is_deep)
 
 
 def check_name(name: str, what: str = "the algorithm") -> None:
     """Refuse a name that `make` would not know."""
-    if name not in NAMES:
-        raise ValueError(f"{what} must be one of {', '.join(NAMES)}; got {name!r}{did_you_mean(name, NAMES)}")
+    if name not in ALGORITHMS:
+        raise ValueError(f"{what} must be one of {', '.join(ALGORITHMS)}; got {name!r}{did_you_mean(name, ALGORITHMS)}")
 
 
 def algorithm_of(learner: Any) -> Algorithm | None:
@@ -82,7 +112,8 @@ def algorithm_of(learner: Any) -> Algorithm | None:
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """The end of a message about an unknown name: the known one that it resembles, whatever its capitals."""
-    near = get_close_matches(str(name).lower().replace("-", ""), known, n=1)
+    plain = str(name).lower().replace("_", "-")
+    near = get_close_matches(plain, known, n=1) or get_close_matches(plain.replace("-", ""), known, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
@@ -98,28 +129,26 @@ def make(name: str, **params: Any) -> PartialLabelEstimator:
     """Any algorithm of the library by its name, deep or classical, as an estimator with `fit` and `predict`.
 
     For a deep one, parameters of its method and of `PartialLabelClassifier` may stand side by side:
-    `make("mogd", strength=0.5, epochs=50)`. `mogd-paper` is `MoGD.paper()`.
+    `make("mogd", strength=0.5, epochs=50)`; `method__strength` names the method's own too. Every algorithm takes
+    `random_state`; one that draws no random number has no use for it.
     """
-    if name == "mogd-paper":
-        return _deep_estimator(ALGORITHMS["mogd"].load().paper, "mogd", params)
     check_name(name)
     algorithm = ALGORITHMS[name]
-    if algorithm.kind == "classical":
-        own = set(signature(algorithm.load()).parameters)
+    own = algorithm.parameters()
+    if not algorithm.is_deep:
+        params = {key: value for key, value in params.items() if key != "random_state" or key in own}
         _refuse_unknown(name, set(params) - own, own)
         return algorithm.load()(**params)
-    return _deep_estimator(algorithm.load(), name, params)
-
-
-def _deep_estimator(factory: Any, name: str, params: dict[str, Any]) -> PartialLabelEstimator:
     from mogd.classifier import PartialLabelClassifier
 
-    own = set(signature(ALGORITHMS[name].load()).parameters)
+    shared = set(signature(PartialLabelClassifier).parameters) - {"method"}
+    if both := sorted(own & shared & set(params)):
+        raise ValueError(f"{both[0]} is a parameter of {name} and of PartialLabelClassifier: say method__{both[0]}")
+    params = {key.removeprefix("method__"): value for key, value in params.items()}
+    _refuse_unknown(name, set(params) - own - shared, own | shared)
     of_method = {key: value for key, value in params.items() if key in own}
     rest = {key: value for key, value in params.items() if key not in own}
-    shared = set(signature(PartialLabelClassifier).parameters) - {"method"}
-    _refuse_unknown(name, set(rest) - shared, own | shared)
-    return PartialLabelClassifier(method=factory(**of_method), **rest)
+    return PartialLabelClassifier(method=algorithm.load()(**of_method), **rest)
 
 
 def _refuse_unknown(name: str, unknown: set[str], known: set[str]) -> None:

@@ -146,6 +146,16 @@ def as_labels(y: Any, classes: np.ndarray, *, name: str = "y_val") -> np.ndarray
     return index
 
 
+def holds_sets(y: Any) -> bool:
+    """Whether `y` holds candidate sets, in any form, and not one label for each row."""
+    return isinstance(y, Candidates) or _recognise(y) != "labels"
+
+
+def as_plain(y: Any) -> Any:
+    """A pandas or polars Series, a torch tensor or another array, as what numpy understands."""
+    return _plain(y)
+
+
 def name_rows(index: Iterable[Any], most: int = 5) -> str:
     """`row 3`, `rows 3, 7` or `rows 1, 2, 3, 4, 5 and 12 more`: how every message names rows."""
     index = list(index)

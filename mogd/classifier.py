@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +16,15 @@ from torch import Tensor, nn
 
 from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
+from mogd.callbacks import Callback, make_callback
+from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Method, TrainingData
-from mogd.methods.common import posterior
+from mogd.methods.common import forward_in_chunks, posterior
 from mogd.nets import Normalize, channel_statistics, make_backbone
-from mogd.progress import epoch_bar
-from mogd.training import History, Settings, forward_in_chunks, seeded, train
+from mogd.training import History, Settings, seeded, train
+
+CallbackSpec = str | dict[str, Any] | Callback
 
 
 class PartialLabelClassifier(PartialLabelEstimator):
@@ -35,7 +37,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
     backbone_params : parameters of a backbone given by name.
     epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd" or "adamw".
     schedule : "cosine" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
-    clean_weight : weight in the loss of a clean row that trains; None takes the method's own default.
+    callbacks : "auto" takes those that `mogd.config.recommend` names for the data and that the method has room for; a
+        list holds `Callback` objects, names of recommended ones ("loss-schedule", …), tables such as
+        `{"name": "loss-schedule", "warmup_fraction": 0.3}`, and "auto" for all the recommended ones; () takes none.
+    clean_weight : weight in the loss of a clean row that trains, over the whole run; None leaves it to the callbacks.
     scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
     classes : the class names, where `y` does not hold them all; a matrix has them in the order of its columns.
@@ -43,13 +48,14 @@ class PartialLabelClassifier(PartialLabelEstimator):
     dtype : "float32" or "float64".
     device : "auto" (CUDA when there is one), or a torch device.
     random_state : a seed, for the same bits every time; None draws a new one.
-    callback : called after every epoch with the classifier and the epoch's history entry, which it may add to.
     verbose : 0 is silence, 1 a progress bar.
 
     Attributes
     ----------
     module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
-    history_ : one dict for each epoch. method_ : the method with its parameters. classes_ : the class names.
+    history_ : one dict for each epoch, and for each part of an earlier phase.
+    config_ : what was chosen and used: the data's profile, the method, the callbacks and their settings.
+    method_ : the method with its parameters. classes_ : the class names.
     n_clean_ : how many clean rows there were.
     input_ : an array of no rows, of the shape and dtype of those trained on.
     """
@@ -58,6 +64,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     module_: nn.Module
     method_: Method
     history_: History
+    config_: dict[str, Any]
     input_: np.ndarray
     n_clean_: int
 
@@ -77,6 +84,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         schedule: str = "cosine",
         lr_step: float = 50,
         lr_gamma: float = 0.5,
+        callbacks: str | Sequence[CallbackSpec] = "auto",
         clean_weight: float | None = None,
         scale: str | None = None,
         augment: str | None = None,
@@ -85,7 +93,6 @@ class PartialLabelClassifier(PartialLabelEstimator):
         dtype: str = "float32",
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
-        callback: Callable[[PartialLabelClassifier, dict[str, Any]], None] | None = None,
         verbose: int = 0,
     ) -> None:
         self.method = method
@@ -101,6 +108,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.schedule = schedule
         self.lr_step = lr_step
         self.lr_gamma = lr_gamma
+        self.callbacks = callbacks
         self.clean_weight = clean_weight
         self.scale = scale
         self.augment = augment
@@ -109,7 +117,6 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.dtype = dtype
         self.device = device
         self.random_state = random_state
-        self.callback = callback
         self.verbose = verbose
 
     def set_params(self, **params: Any) -> Self:
@@ -130,35 +137,53 @@ class PartialLabelClassifier(PartialLabelEstimator):
         method = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
         known = algorithm_of(method)
         if known is not None and known.needs_labels:
-            _tell_unused(rows, method)
-        if not len(rows.clean_y):
-            rows = _single_rows_as_clean(rows, method) if method.needs_clean_set else rows
-        elif method.train_on_clean:
-            weight = self.clean_weight
-            rows = rows.join_clean(method.clean_weight(len(rows.clean_y), len(rows.X)) if weight is None else weight)
+            _warn_of_unused(rows, method)
+        given, trains, clean_given = rows.candidates, np.ones(len(rows.X), dtype=bool), bool(len(rows.clean_y))
+        if clean_given and method.train_on_clean:
+            rows = rows.join_clean(1.0 if self.clean_weight is None else self.clean_weight)
+        elif not clean_given and method.needs_clean_set:
+            _check_singles(rows, method)
+            rows, trains = rows.single_as_clean(train=method.train_on_clean)
         self.n_clean_ = len(rows.clean_y)
         device = self._device()
         seed = self._seed()
         generator = torch.Generator().manual_seed(seed)
-        with seeded(seed, device), epoch_bar(settings.epochs, str(method), shown=self.verbose > 0) as advance:
+        with seeded(seed, device):
             data = self._tensors(rows, device)
             self.input_ = np.empty((0, *data.x.shape[1:]), dtype=str(data.x.dtype).removeprefix("torch."))
             self.module_ = self._network(data.x).to(device=device, dtype=self._dtype())
-
-            def on_epoch(entry: dict[str, Any]) -> None:
-                if self.callback is not None:
-                    self.callback(self, entry)
-                advance(entry)
-
+            callbacks = self._choose(method, data, clean_given)
             augment = self._augmentation(data.x, generator)
             confidence, self.history_ = train(
-                self.module_, method, data, settings, generator, augment=augment, on_epoch=on_epoch
+                self.module_, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
             )
-            if not method.keeps_confidence:
+            if not method.updates_confidence:
                 confidence = posterior(forward_in_chunks(self.module_, data.x), data.candidates)
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
-        self.confidence_ = confidence[: rows.n_partial].cpu().numpy()
+        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # a row that only guides is sure
+        self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
+
+    def _choose(self, method: Method, data: TrainingData, clean_given: bool) -> list[Callback]:
+        """Fill in what the user left open, note it in `config_`, and return the callbacks of this run."""
+        profile = DataProfile.of(self.module_, data, clean_given=clean_given)
+        advice = recommend(profile)
+        if self.clean_weight is not None:  # what the user says holds over the whole run
+            advice.pop("clean-weight", None)
+        open_ones = {name for name, value in method.get_params().items() if value == "auto"}
+        method.set_params(**{name: value for name, value in advice["method"].items() if name in open_ones})
+        chosen = _resolve(self.callbacks, advice, method, self.module_, data)
+        if self.clean_weight is not None and any(callback.name() == "clean-weight" for callback in chosen):
+            raise ValueError(
+                "clean_weight and a CleanWeight callback both say what a clean row weighs: give one of them"
+            )
+        self.config_ = {
+            "method": {"name": _name(method), **method.get_params()},
+            "callbacks": [{"name": callback.name(), **callback.get_params()} for callback in chosen],
+            "clean_weight": self.clean_weight,
+            "profile": profile.as_dict(),
+        }
+        return [*chosen, make_callback("progress-bar")] if self.verbose > 0 else chosen
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
@@ -234,6 +259,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             clean_x=self._as_input(rows.clean_X, device),
             clean_y=torch.from_numpy(rows.clean_y).to(device),
             epochs=self.epochs,
+            is_clean=torch.from_numpy(rows.is_clean).to(device),
         )
 
     def _network(self, x: Tensor) -> nn.Module:
@@ -261,7 +287,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return make_augmentation(self.augment, tuple(x.shape[1:]), generator)
 
 
-def _tell_unused(rows: Rows, method: Method) -> None:
+def _warn_of_unused(rows: Rows, method: Method) -> None:
     n_ambiguous = int((rows.candidates.sum(axis=1) > 1).sum())
     if n_ambiguous:
         warnings.warn(
@@ -271,7 +297,7 @@ def _tell_unused(rows: Rows, method: Method) -> None:
         )
 
 
-def _single_rows_as_clean(rows: Rows, method: Method) -> Rows:
+def _check_singles(rows: Rows, method: Method) -> None:
     """A method that needs clean rows and was given none takes the training rows with exactly one candidate."""
     single = rows.candidates.sum(axis=1) == 1
     if not single.any():
@@ -284,6 +310,40 @@ def _single_rows_as_clean(rows: Rows, method: Method) -> Rows:
             f"no clean rows were given: {type(method).__name__} takes the {single.sum()} rows with one candidate to be "
             "sure; pass X_val=…, y_val=… to fit if they are not",
             AssumedCleanWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-    return replace(rows, clean_X=rows.X[single], clean_y=rows.candidates[single].argmax(axis=1))
+
+
+def _resolve(
+    wanted: str | Sequence[CallbackSpec],
+    advice: dict[str, dict[str, Any]],
+    method: Method,
+    model: nn.Module,
+    data: TrainingData,
+) -> list[Callback]:
+    """The callbacks of a run. Recommended ones that the method has no room for are left out; others are refused."""
+    recommended = {name: make_callback(name, **settings) for name, settings in advice.items() if name != "method"}
+    if not method.train_on_clean:
+        recommended = {}  # they were chosen for methods that learn from the clean rows too
+    found: list[Callback] = []
+    for entry in [wanted] if isinstance(wanted, str) else wanted:
+        if entry == "auto":
+            found += [callback for callback in recommended.values() if not callback.refusal(method, model, data)]
+            continue
+        if isinstance(entry, str):
+            callback = recommended.get(entry) or make_callback(entry)
+        elif isinstance(entry, dict):
+            callback = make_callback(**entry)
+        elif isinstance(entry, Callback):
+            callback = entry
+        else:
+            raise ValueError(f"callbacks must be 'auto' or a list of Callback objects and their names; got {entry!r}")
+        if refusal := callback.refusal(method, model, data):
+            raise ValueError(f"{type(method).__name__} cannot use the callback {callback.name()!r}: {refusal}")
+        found.append(callback)
+    return found
+
+
+def _name(method: Method) -> str:
+    known = algorithm_of(method)
+    return type(method).__name__ if known is None else known.name

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,9 +13,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mogd.candidates import as_candidates, as_labels, name_rows
+from mogd.candidates import as_candidates, as_labels, as_plain, holds_sets, name_rows
 from mogd.metrics import covering_rate
 
+WILD_RATIO = 10.0  # between the typical spreads of X and X_val, or between their means in units of the spread
+FEWEST_TO_COMPARE = 5  # clean rows: the spread of fewer says little
 SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler}
 
 
@@ -33,7 +36,7 @@ class Resolved(NamedTuple):
 class Rows:
     """Checked training rows: features, their candidate sets, their weights, and the clean rows apart.
 
-    When clean rows train too they stand behind the first `n_partial` rows, with one candidate each.
+    When clean rows train too they stand behind the rows given to `fit`, with one candidate each.
     """
 
     X: np.ndarray
@@ -41,7 +44,8 @@ class Rows:
     weight: np.ndarray  # (n,)
     clean_X: np.ndarray
     clean_y: np.ndarray  # class indices
-    n_partial: int
+    n_given: int  # rows given to `fit`, which come first
+    is_clean: np.ndarray  # (n,) which of the rows are clean ones
 
     def join_clean(self, clean_weight: float) -> Rows:
         """The same rows with the clean ones behind them, each with its one candidate and the weight given."""
@@ -54,8 +58,24 @@ class Rows:
             weight=np.concatenate([self.weight, np.full(len(one_hot), float(clean_weight))]),
             clean_X=self.clean_X,
             clean_y=self.clean_y,
-            n_partial=self.n_partial,
+            n_given=self.n_given,
+            is_clean=np.concatenate([self.is_clean, np.ones(len(one_hot), dtype=bool)]),
         )
+
+    def single_as_clean(self, *, train: bool) -> tuple[Rows, np.ndarray]:
+        """The rows with exactly one candidate taken for clean ones, and which of the rows given train.
+
+        Without `train` they only guide, unless there are no other rows: then all are plain supervision.
+        """
+        single = self.candidates.sum(axis=1) == 1
+        clean_X, clean_y = self.X[single], self.candidates[single].argmax(axis=1)
+        rows = replace(self, clean_X=clean_X, clean_y=clean_y, is_clean=single)
+        if train or single.all():
+            return rows, np.ones(len(single), dtype=bool)
+        kept = ~single
+        return replace(
+            rows, X=self.X[kept], candidates=self.candidates[kept], weight=self.weight[kept], is_clean=single[kept]
+        ), kept
 
 
 class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
@@ -74,8 +94,11 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     takes_images = False  # whether X may have more than two dimensions
     holds_rows: Any = False  # whether prediction needs rows of the training data
 
-    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
-        """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
+        """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`.
+
+        `sample_weight` multiplies what each row of `X` counts in the loss; clean rows have `clean_weight`.
+        """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None: pass labels or candidate sets")
         X = self._check_features(X, reset=True)
@@ -84,7 +107,8 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         clean_X, clean_y = self._check_clean(X, X_val, y_val)
         self._fit_scaler(X, clean_X)
         X, clean_X = self._transform(X), self._transform(clean_X)
-        self._fit(Rows(X, candidates.matrix, np.ones(len(X)), clean_X, clean_y, len(X)))
+        weight = _check_weight(sample_weight, X)
+        self._fit(Rows(X, candidates.matrix, weight, clean_X, clean_y, len(X), np.zeros(len(X), dtype=bool)))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -99,16 +123,26 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy for labels `(n,)`; for candidate sets, the share of predictions that lie in the row's set."""
-        if not getattr(y, "shape", (0,))[1:] and not (len(y) and isinstance(y[0], (list, set, frozenset))):
-            return super().score(X, y, sample_weight)
+        if not holds_sets(y):
+            return super().score(X, as_plain(y), sample_weight)
         candidates = as_candidates(y, classes=self.classes_, n_rows=len(X), unseen="keep")
-        return covering_rate(candidates.matrix, self.predict_proba(X).argmax(axis=1))
+        return covering_rate(candidates.matrix, self.predict_proba(X).argmax(axis=1), sample_weight)
 
-    def disambiguate(self) -> Resolved:
-        """The label that each training row was resolved to, and the confidence in it, in the order given to `fit`."""
+    def disambiguate(self, *, as_frame: bool = False) -> Any:
+        """The label that each training row was resolved to, and the confidence in it, in the order given to `fit`.
+
+        `as_frame` gives a pandas table, with the runner-up (None where a row has one candidate) and its confidence.
+        """
         check_is_fitted(self, "confidence_", msg="%(name)s has no confidences of training rows: fit it first")
-        best = self.confidence_.argmax(axis=1)
-        return Resolved(self.classes_[best], self.confidence_[np.arange(len(best)), best])
+        label, confidence, second, second_confidence = resolve(self.confidence_, self.classes_)
+        if not as_frame:
+            return Resolved(label, confidence)
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise ImportError("as_frame=True needs pandas: pip install pandas") from None
+        columns = {"label": label, "confidence": confidence}
+        return pandas.DataFrame(columns | {"runner_up": second, "runner_up_confidence": second_confidence})
 
     def _fit(self, rows: Rows) -> None:
         raise NotImplementedError(f"{type(self).__name__} must implement _fit")
@@ -165,7 +199,54 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         clean_y = as_labels(y_val, self.classes_)
         if len(clean_X) != len(clean_y):
             raise ValueError(f"X_val has {len(clean_X)} rows but y_val has {len(clean_y)} labels")
+        _warn_of_scales(X, clean_X)
         return clean_X, clean_y
 
 
-__all__ = ["SCALERS", "AssumedCleanWarning", "PartialLabelEstimator", "Resolved", "Rows"]
+def resolve(confidence: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of each row the best label and its confidence, and the second (None without one) and its."""
+    rows = np.arange(len(confidence))
+    best = confidence.argmax(axis=1)
+    others = confidence.copy()
+    others[rows, best] = -1
+    second = others.argmax(axis=1)
+    second_confidence = np.maximum(others[rows, second], 0)
+    runner_up = classes[second].astype(object)
+    runner_up[second_confidence <= 0] = None
+    return classes[best], confidence[rows, best], runner_up, second_confidence
+
+
+def _warn_of_scales(X: np.ndarray, clean_X: np.ndarray) -> None:
+    """Say so where the clean rows cannot be of the same table: a scaler before the classifier saw `X` alone."""
+    if X.ndim != 2 or len(clean_X) < FEWEST_TO_COMPARE or X.dtype == np.uint8:
+        return
+    spread, clean_spread = X.std(axis=0), clean_X.std(axis=0)
+    varies = (spread > 0) & (clean_spread > 0)
+    if not varies.any():
+        return
+    ratio = float(np.exp(np.median(np.abs(np.log(clean_spread[varies] / spread[varies])))))
+    distance = float(np.median(np.abs(clean_X.mean(axis=0) - X.mean(axis=0))[varies] / spread[varies]))
+    if max(ratio, distance) > WILD_RATIO:
+        warnings.warn(
+            f"X_val has another scale than X (a typical feature differs by a factor of {max(ratio, distance):.0f}): in "
+            "a pipeline, let the steps before the classifier change X_val too, "
+            'make_pipeline(..., transform_input=["X_val"]), or let the classifier scale, scale="standard"',
+            stacklevel=4,
+        )
+
+
+def _check_weight(sample_weight: Any, X: np.ndarray) -> np.ndarray:
+    if sample_weight is None:
+        return np.ones(len(X))
+    weight = np.array(as_plain(sample_weight), dtype=np.float64)
+    if weight.shape != (len(X),):
+        raise ValueError(f"sample_weight must have one number for each of the {len(X)} rows; got shape {weight.shape}")
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
+        bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+        raise ValueError(f"sample_weight must be 0 or more, and finite; {name_rows(bad)} is not")
+    if not weight.any():
+        raise ValueError("sample_weight is 0 for every row: nothing is left to learn from")
+    return weight
+
+
+__all__ = ["SCALERS", "AssumedCleanWarning", "PartialLabelEstimator", "Resolved", "Rows", "resolve"]

@@ -22,10 +22,11 @@ def disambiguation_accuracy(y_true: np.ndarray, confidence: np.ndarray) -> float
     return float(np.mean(hit / best.sum(axis=1)))
 
 
-def covering_rate(candidates: np.ndarray, y_pred: np.ndarray) -> float:
+def covering_rate(candidates: np.ndarray, y_pred: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
     """Share of rows whose predicted class index lies in the row's candidate set: computable without any true label."""
     candidates = np.asarray(candidates)
-    return float(np.mean(candidates[np.arange(len(candidates)), np.asarray(y_pred)] > 0))
+    inside = candidates[np.arange(len(candidates)), np.asarray(y_pred)] > 0
+    return float(np.average(inside, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
 
 def calibration_error(y_true: np.ndarray, probabilities: np.ndarray, n_bins: int = 15) -> float:

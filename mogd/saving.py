@@ -19,7 +19,7 @@ from mogd.algorithms import ALGORITHMS, algorithm_of, make, make_method
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
-from mogd.estimator import SCALERS, PartialLabelEstimator
+from mogd.estimator import SCALERS, PartialLabelEstimator, resolve
 from mogd.modelfolder import (
     Arrays,
     check_place,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mogd.datasets.tables import Encoder
 
 WEIGHTS, RESOLVED = "weights.safetensors", "resolved.safetensors"
-OPTIONAL = ("callback", "random_state")  # parameters that a fitted model can do without
+OPTIONAL = ("random_state",)  # parameters that a fitted model can do without
 
 
 def save(
@@ -96,6 +96,8 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
             model.feature_names_in_ = np.array(described["feature_names_in"], dtype=object)
         if described["history"] is not None:
             model.history_ = described["history"]
+        if described["config"] is not None:
+            model.config_ = described["config"]
         model.scaler_ = _load_scaler(described["scaler"], state)
         model._load_state({key: value for key, value in state.items() if not key.startswith("scaler.")})
     except (KeyError, TypeError, AttributeError, RuntimeError, IndexError) as error:
@@ -135,17 +137,12 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     arrays = read_arrays(path, RESOLVED, described)
     classes = from_plain(described["classes"])
     confidence, known = arrays["confidence"], arrays["clean"]
-    rows, n_clean = np.arange(len(confidence)), len(known)
-    best = confidence.argmax(axis=1)
-    others = confidence.copy()
-    others[rows, best] = -1
-    second = others.argmax(axis=1)
-    second_confidence = np.maximum(others[rows, second], 0)
-    runner_up = np.where(second_confidence > 0, classes[second].astype(object), None)
+    n_clean = len(known)
+    label, best_confidence, runner_up, second_confidence = resolve(confidence, classes)
     resolved = {
         "id": unpack_names(arrays),
-        "label": classes[np.concatenate([best, known])],
-        "confidence": np.concatenate([confidence[rows, best], np.ones(n_clean, confidence.dtype)]),
+        "label": np.concatenate([label, classes[known]]),
+        "confidence": np.concatenate([best_confidence, np.ones(n_clean, confidence.dtype)]),
         "runner_up": np.concatenate([runner_up, np.full(n_clean, None)]),
         "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
         "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
@@ -168,6 +165,10 @@ def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
     if deep and not isinstance(params["backbone"], str):
         params.pop("backbone")
         again.append("backbone")
+    if deep:
+        from mogd.callbacks import described_callbacks  # needs torch, as the model does
+
+        params["callbacks"] = described_callbacks(params["callbacks"])
     of_method = learner.get_params(deep=False) if deep and named else {}
     arrays = dict(model._state())
     scaler = model.scaler_
@@ -185,6 +186,7 @@ def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
         "feature_names_in": None if names is None else [str(name) for name in names],
         "scaler": None if scaler is None else next(k for k, v in SCALERS.items() if v is type(scaler)),
         "history": plain_value("history", getattr(model, "history_", None)),
+        "config": plain_value("config", getattr(model, "config_", None)),
     }
     return described, arrays
 
@@ -196,7 +198,7 @@ def _rebuild(described: dict[str, Any], backbone: Any, method: Any) -> Any:
     algorithm, params = described["algorithm"], dict(described["params"])
     if algorithm is not None and algorithm not in ALGORITHMS:
         raise ValueError(f"the model's algorithm {algorithm!r} is not in this library; it has {', '.join(ALGORITHMS)}")
-    if algorithm is not None and ALGORITHMS[algorithm].kind == "classical":
+    if algorithm is not None and not ALGORITHMS[algorithm].is_deep:
         return make(algorithm, **params)
     from mogd.classifier import PartialLabelClassifier
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mogd.methods.base import Batch, Method, TrainingData
+from mogd.callbacks.base import Callback, Run
+from mogd.candidates import name_rows
+from mogd.methods.base import Method, TrainingData
 
 History = list[dict[str, Any]]
 
@@ -61,61 +63,61 @@ def train(
     settings: Settings,
     generator: torch.Generator,
     *,
+    callbacks: Sequence[Callback] = (),
     augment: Callable[[Tensor], Tensor] | None = None,
-    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    owner: Any = None,
 ) -> tuple[Tensor, History]:
-    """Train in place; return the confidence of every row and one history entry for each epoch."""
-    method.start(model, data, generator)
-    confidence = method.init_confidence(data.candidates).to(data.weight.dtype)
-    optimizer = settings.build([*model.parameters()], [*method.parameters()])
-    n_rows = len(data.x)
-    n_steps = math.ceil(n_rows / settings.batch_size)
-    losses = torch.zeros(n_steps, device=data.weight.device, dtype=data.weight.dtype)
-    history: History = []
-    for epoch in range(settings.epochs):
-        began = time.perf_counter()
-        model.train()
-        order = torch.randperm(n_rows, generator=generator).to(data.x.device)
-        for i, index in enumerate(order.tensor_split(n_steps)):  # equal parts: no last batch of one row
-            for group in optimizer.param_groups:
-                group["lr"] = settings.lr_at(epoch + i / n_steps)
-
-            def step(loss: Tensor, i: int = i) -> None:
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                losses[i] = loss.detach()
-
-            x = data.x[index] if augment is None else augment(data.x[index])
-            batch = Batch(index, x, data.candidates[index], confidence[index], data.weight[index])
-            confidence[index] = method.train_batch(model, batch, step)
-        entry = {"epoch": epoch + 1, "loss": float(losses.mean()), "lr": settings.lr_at(epoch)}
-        if not math.isfinite(entry["loss"]):
-            raise ValueError(
-                f"training diverged in epoch {epoch + 1} (the loss is {entry['loss']}): lower lr, which is "
-                f"{settings.lr}, or scale the features, for instance by scale='standard'"
-            )
-        entry |= method.epoch_end(model, epoch) or {}
-        entry["seconds"] = time.perf_counter() - began
-        if on_epoch is not None:
-            on_epoch(entry)
-        history.append(entry)
-    return confidence, history
-
-
-@torch.no_grad()
-def forward_in_chunks(model: nn.Module, x: Tensor, rows: int | None = None) -> Tensor:
-    """Logits in evaluation mode; the module is given its mode back.
-
-    Images go 256 at a time: one layer of the ConvNet holds half a megabyte for each.
-    """
-    rows = rows or (4096 if x.ndim == 2 else 256)
-    training = model.training
-    model.eval()
+    """Train in place; return the confidence of every row and the history, one entry for each epoch or earlier phase."""
+    run = Run(model, method, data, settings, generator, callbacks, augment, owner)
+    for callback in callbacks:
+        callback.start(run)
     try:
-        return torch.cat([model(part) for part in x.split(rows)])
+        method.start(model, data, generator)
+        confidence = method.init_confidence(data.candidates).to(data.weight.dtype)
+        for callback in callbacks:
+            callback.before_training(run)
+        optimizer = run.optimizer()
+        for epoch in range(settings.epochs):
+            _train_epoch(run, confidence, optimizer, epoch)
+            if run.stop:
+                break
     finally:
-        model.train(training)
+        for callback in callbacks:
+            callback.end(run)
+    return confidence, run.history
+
+
+def _train_epoch(run: Run, confidence: Tensor, optimizer: torch.optim.Optimizer, epoch: int) -> None:
+    """Every row once, in a new order; the rows' confidences are written in place."""
+    began = time.perf_counter()
+    model, method, settings, n_rows = run.model, run.method, run.settings, len(run.data.x)
+    n_steps = math.ceil(n_rows / settings.batch_size)
+    losses = torch.zeros(n_steps, device=run.data.weight.device, dtype=run.data.weight.dtype)
+    model.train()
+    order = torch.randperm(n_rows, generator=run.generator).to(run.data.x.device)
+    parts = order.tensor_split(n_steps)  # equal parts: no last batch of one row
+    for i, index in enumerate(parts):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr_at(epoch + i / n_steps)
+
+        def step(loss: Tensor, i: int = i) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            losses[i] = loss.detach()
+
+        batch = run.batch(index, confidence[index], progress=epoch / settings.epochs)
+        confidence[index] = method.train_batch(model, batch, step, run.callbacks)
+    if not bool(losses.isfinite().all()):
+        i = int((~losses.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"training diverged in epoch {epoch + 1}, batch {i + 1} of {n_steps} ({name_rows(parts[i].tolist())}): the "
+            f"loss is {float(losses[i])}; lower lr, which is {settings.lr}, or scale the features, for instance by "
+            "scale='standard'"
+        )
+    entry = {"epoch": epoch + 1, "loss": float(losses.mean()), "lr": settings.lr_at(epoch)}
+    entry |= method.epoch_end(model, epoch) or {}
+    run.note(entry | {"seconds": time.perf_counter() - began})
 
 
 @contextmanager

@@ -43,8 +43,7 @@ _OWN: dict[str, Space] = {
 
 def space_of(name: str) -> Space:
     """What is searched for an algorithm when the user names nothing."""
-    deep = name == "mogd-paper" or ALGORITHMS[name].kind == "deep"
-    return _SCALE | (_DEEP if deep else {}) | _OWN.get(name, {})
+    return _SCALE | (_DEEP if ALGORITHMS[name].is_deep else {}) | _OWN.get(name, {})
 
 
 def tune(
@@ -80,9 +79,7 @@ def tune(
     def judge(params: dict[str, Any]) -> float:
         row: dict[str, Any] = {"params": params, "score": float("nan"), "error": None}
         try:
-            estimator = make(name, **(fixed | params))
-            if "random_state" in estimator.get_params(deep=False):
-                estimator.set_params(random_state=seed)
+            estimator = make(name, **({"random_state": seed} | fixed | params))
             row["score"] = inner_score(estimator, X, y, X_val, y_val, n_splits=n_splits, random_state=seed)
         except (ValueError, ArithmeticError) as error:
             row["error"] = str(error)

@@ -32,7 +32,7 @@ class ClassicalEstimator(PartialLabelEstimator):
         if self.clean_weight > 0:
             rows = rows.join_clean(self.clean_weight)
         X = np.ascontiguousarray(rows.X, dtype=np.float64)
-        self.confidence_ = self._learn(X, rows.candidates, rows.weight)[: rows.n_partial]
+        self.confidence_ = self._learn(X, rows.candidates, rows.weight)[: rows.n_given]
 
     def _learn(self, X: np.ndarray, candidates: np.ndarray, weight: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} must implement _learn")

@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,16 +151,13 @@ def _estimator(
     from mogd.algorithms import make
 
     check_name(method, "--method")
-    deep = method == "mogd-paper" or ALGORITHMS[method].kind == "deep"
+    deep = ALGORITHMS[method].is_deep
     given: dict[str, Any] = {"backbone": backbone, "epochs": epochs}
     params = {key: value for key, value in given.items() if value is not None}
     if params and not deep:
         raise ValueError(f"--{next(iter(params))} is for deep methods; {method} is a classical one")
     params |= {"scale": None if scale == "none" else scale} | dict(read_param(text) for text in param)
-    if deep:
-        return make(method, **params, random_state=seed, verbose=0 if quiet else 1)
-    own = signature(ALGORITHMS[method].load()).parameters
-    return make(method, **params, **({"random_state": seed} if "random_state" in own else {}))
+    return make(method, **params, random_state=seed, **({"verbose": 0 if quiet else 1} if deep else {}))
 
 
 def read_param(text: str) -> tuple[str, Any]:
@@ -237,7 +233,7 @@ def _check_learnable(data: TableDataset, method: str) -> None:
             )
     if len(data.classes) < 2:
         raise ValueError(f"there is only one label, {data.classes.tolist()[0]!r}, so there is nothing to tell apart")
-    needs_clean = method == "mogd-paper" or ALGORITHMS[method].needs_clean_set
+    needs_clean = ALGORITHMS[method].needs_clean_set
     if not needs_clean or none_if_empty(data.clean_y) is not None:
         return
     n_single = int((data.candidates.sizes == 1).sum())

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from mogd.algorithms import ALGORITHMS, make
+from mogd.algorithms import make
 from mogd.candidates import Candidates, as_labels
 from mogd.datasets import Split
 from mogd.datasets.splits import hold_out
@@ -24,16 +23,15 @@ from mogd.experiments.record import Record
 from mogd.experiments.spec import CONTROLS, DESCRIBE, Cell, is_deep
 from mogd.metrics import accuracy, calibration_error, covering_rate, disambiguation_accuracy
 
-CURVE_POINTS = 50
 HISTOGRAM_BINS = 20
-NOT_RECORDED = ("callback", "verbose", "classes")  # parameters that are no part of what was asked
+NOT_RECORDED = ("verbose", "classes")  # parameters that are no part of what was asked
 
 
 def run_cell(cell: Cell) -> Record:
     """The record of a cell, on one thread; an error becomes the record's `error`."""
     record: Record = {"key": cell.key, **asdict(cell)}
     record |= {"selected": None, "data_fingerprint": None, "metrics": None, "curve": None, "confidence_histogram": None}
-    record |= {"seconds": {"fit": 0.0, "predict": 0.0, "select": 0.0}, "error": None}
+    record |= {"config": None, "seconds": {"fit": 0.0, "predict": 0.0, "select": 0.0}, "error": None}
     record |= {"started": datetime.now(UTC).isoformat(timespec="seconds"), "host": host(), "versions": versions()}
     record["code"] = code_of(record)
     try:
@@ -54,9 +52,6 @@ def estimator_of(cell: Cell) -> PartialLabelEstimator:
         from mogd.experiments.controls import CleanOnly
 
         return CleanOnly(cell.algorithm.removeprefix("clean-"), **given, **cell.params)
-    if not is_deep(cell.algorithm):
-        own = signature(ALGORITHMS[cell.algorithm].load()).parameters
-        given = {name: value for name, value in given.items() if name in own}
     return make(cell.algorithm, **given, **cell.params)
 
 
@@ -100,12 +95,17 @@ def _fill(record: Record, cell: Cell) -> None:
         record["selected"], seconds = _select(estimator, cell, split.train.X, candidates, clean_X, clean_y)
         record["seconds"]["select"] = seconds
         estimator.set_params(**record["selected"])
-    watcher = Watcher(cell, split, judge) if judge is not None or (cell.curve and is_deep(cell.algorithm)) else None
-    if watcher is not None:
-        estimator.set_params(callback=watcher)
+    watcher = None
+    if judge is not None or (cell.curve and is_deep(cell.algorithm)):
+        from mogd.experiments.watcher import Watcher
+
+        watcher = Watcher(split, judge, cell.curve)
     record["params"] = _plain(estimator, cell)
+    if watcher is not None:
+        estimator.set_params(callbacks=[*_listed(estimator.callbacks), watcher])
     began = time.perf_counter()
     estimator.fit(split.train.X, candidates, X_val=clean_X, y_val=clean_y)
+    record["config"] = _json(getattr(estimator, "config_", None))
     record["seconds"]["fit"] = round(time.perf_counter() - began - (watcher.seconds if watcher else 0.0), 4)
     began = time.perf_counter()
     probabilities = estimator.predict_proba(split.test_X)
@@ -128,33 +128,8 @@ def _fill(record: Record, cell: Cell) -> None:
         record["confidence_histogram"] = counts.tolist()
 
 
-class Watcher:
-    """Follows a fit: test accuracy over the epochs for the curve, and the epoch that the judging clean rows prefer."""
-
-    def __init__(self, cell: Cell, split: Split, judge: tuple[np.ndarray, np.ndarray] | None) -> None:
-        self.split, self.judge, self.keep_curve = split, judge, cell.curve
-        self.curve: list[dict[str, float]] = []
-        self.best: np.ndarray | None = None
-        self.best_score = -1.0
-        self.seconds = 0.0
-
-    def __call__(self, classifier: Any, entry: dict[str, Any]) -> None:
-        began = time.perf_counter()
-        epoch, epochs = entry["epoch"], classifier.epochs
-        wanted = self.keep_curve and (epoch * CURVE_POINTS // epochs > (epoch - 1) * CURVE_POINTS // epochs)
-        score = -1.0
-        if self.judge is not None:
-            score = accuracy(self.judge[1], classifier.predict(self.judge[0]))
-        better = self.judge is not None and score >= self.best_score
-        if wanted or better:
-            probabilities = classifier.predict_proba(self.split.test_X)
-            if better:
-                self.best, self.best_score = probabilities, score
-            if wanted:
-                hit = accuracy(self.split.test_y, classifier.classes_[probabilities.argmax(axis=1)])
-                point = {"epoch": epoch, "test_accuracy": hit, "loss": entry["loss"]}
-                self.curve.append(point | {k: entry[k] for k in ("shrinkage",) if k in entry})
-        self.seconds += time.perf_counter() - began
+def _listed(callbacks: Any) -> list[Any]:
+    return [callbacks] if isinstance(callbacks, str) else list(callbacks)
 
 
 def _keep_judges(split: Split, cell: Cell) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:

@@ -19,9 +19,9 @@ from mogd.experiments.spec import CONTROLS, is_deep
 
 SHARED = ("mogd.experiments.cell", "mogd.experiments.data", "mogd.datasets.splits", "mogd.datasets.corrupt")
 NOT_FOLLOWED = {
-    *("mogd.algorithms", "mogd.classifier", "mogd.progress", "mogd.selection", "mogd.datasets"),
+    *("mogd.algorithms", "mogd.classifier", "mogd.selection", "mogd.datasets", "mogd.callbacks.progress_bar"),
     *(f"mogd.datasets.{name}" for name in ("base", "images", "realworld", "sources")),
-    *(f"mogd.experiments.{name}" for name in ("clean_network", "controls", "provenance", "record", "spec")),
+    *(f"mogd.experiments.{name}" for name in ("clean_network", "controls", "provenance", "record", "spec", "watcher")),
 }
 PACKAGE = Path(mogd.__file__).parent
 
@@ -82,7 +82,7 @@ def modules_behind(algorithm: str, selects: bool = False, clean_network: bool = 
     if algorithm in CONTROLS:
         waiting.append("mogd.experiments.controls")
     elif algorithm in ALGORITHMS or is_deep(algorithm):
-        waiting.append(ALGORITHMS[algorithm.removesuffix("-paper")].path.split(":")[0])
+        waiting.append(ALGORITHMS[algorithm].module)
     if is_deep(algorithm) or clean_network:
         waiting.append("mogd.classifier")
     if clean_network:

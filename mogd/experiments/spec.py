@@ -19,16 +19,7 @@ from mogd.algorithms import ALGORITHMS
 
 CONTROLS = {"clean-logistic": "logistic regression, clean rows alone", "clean-forest": "forest, clean rows alone"}
 DESCRIBE = "describe"  # a cell that measures a data set and trains nothing
-LABELS = {
-    "mogd-paper": "MoGD, as printed",
-    "supervised": "Fully supervised",
-    "d2cnn": "D²CNN",
-    "plknn": "PL-kNN",
-    "plsvm": "PL-SVM",
-    "plecoc": "PL-ECOC",
-    DESCRIBE: "characteristics",
-    **CONTROLS,
-}
+LABELS = {DESCRIBE: "characteristics", **CONTROLS}
 EPOCH_RULES = ("last", "clean")
 WHOLE = {
     "seed": 0,
@@ -255,13 +246,13 @@ def default_label(algorithm: str) -> str:
     if algorithm in LABELS:
         return LABELS[algorithm]
     if algorithm not in ALGORITHMS:
-        known = ", ".join((*ALGORITHMS, "mogd-paper", *CONTROLS))
+        known = ", ".join((*ALGORITHMS, *CONTROLS))
         raise ValueError(f"unknown algorithm {algorithm!r} in a recipe; choose one of {known}")
-    return ALGORITHMS[algorithm].path.rsplit(":", 1)[-1]
+    return ALGORITHMS[algorithm].label or ALGORITHMS[algorithm].path.rsplit(":", 1)[-1]
 
 
 def is_deep(algorithm: str) -> bool:
-    return algorithm == "mogd-paper" or (algorithm in ALGORITHMS and ALGORITHMS[algorithm].kind == "deep")
+    return algorithm in ALGORITHMS and ALGORITHMS[algorithm].is_deep
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from mogd.methods.common import weighted_cross_entropy, with_features
+
+if TYPE_CHECKING:
+    from mogd.callbacks.base import Callback
+
 Step = Callable[[Tensor], Any]
+Surrogate = Callable[[Tensor, Tensor], Tensor]  # from logits and confidence to one loss per row
 
 
 @dataclass
 class TrainingData:
-    """The whole training set as tensors on the device, made once. Clean rows that train too are its last rows."""
+    """The whole training set as tensors on the device, made once."""
 
     x: Tensor
     candidates: Tensor  # (n, K) bool
@@ -23,6 +29,19 @@ class TrainingData:
     clean_x: Tensor
     clean_y: Tensor  # class indices
     epochs: int = 1  # of the whole run, for what is scheduled over it
+    is_clean: Tensor = field(default=None)  # type: ignore[assignment]  # (n,) which of the rows are clean ones
+
+    def __post_init__(self) -> None:
+        if self.is_clean is None:
+            self.is_clean = torch.zeros(len(self.x), dtype=torch.bool, device=self.x.device)
+
+    @property
+    def n_classes(self) -> int:
+        return self.candidates.shape[1]
+
+    @property
+    def n_partial(self) -> int:
+        return len(self.x) - int(self.is_clean.sum())
 
 
 @dataclass
@@ -34,29 +53,54 @@ class Batch:
     candidates: Tensor  # (b, K) bool
     confidence: Tensor  # (b, K), zero off the candidates
     weight: Tensor  # (b,)
+    is_clean: Tensor = field(default=None)  # type: ignore[assignment]  # (b,)
+    progress: float = 0.0  # how much of the run's epochs is over, from 0 to 1
+    surrogate: Surrogate = weighted_cross_entropy  # the loss of a method that leaves its choice open
+    wants_features: bool = False  # whether somebody reads what enters the last layer
+
+    def __post_init__(self) -> None:
+        if self.is_clean is None:
+            self.is_clean = torch.zeros(len(self.x), dtype=torch.bool, device=self.x.device)
 
     def mean(self, losses: Tensor) -> Tensor:
         """The weighted mean of one loss per row."""
-        return (self.weight * losses).sum() / self.weight.sum()
+        return (self.weight * losses).sum() / self.weight.sum().clamp(min=1e-12)
+
+
+@dataclass
+class Output:
+    """What a forward pass gave, and what callbacks add to it."""
+
+    logits: Tensor
+    features: Tensor | None = None  # what entered the last layer, where the batch wants it
+    alignments: list[Tensor] = field(default_factory=list)  # ⟨∇h_ij, ∇L_meta⟩, for a method that asks the clean rows
+    log_prior: Tensor | float = 0.0  # opinions on the labels beside the network's, as logarithms
+    losses: Tensor | None = None  # further losses, one per row
+
+    def add_losses(self, losses: Tensor) -> None:
+        self.losses = losses if self.losses is None else self.losses + losses
 
 
 class Method(BaseEstimator):
-    """One deep paper. Write `loss` when the confidences do not change; write `train_batch` when the order matters.
+    """One deep paper: a few small steps, which `train_batch` calls in their order. Override those that differ.
 
     A method is a scikit-learn parameter object: the constructor stores, `start` builds what the paper keeps. It owns
     no loop, no optimizer and no device code, so that `train_batch(net, batch, step=losses.append)` tests it.
     """
 
     needs_clean_set = False
-    keeps_confidence = False  # whether train_batch gives new confidences; otherwise the final posterior is reported
+    updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
+    uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
+
+    @property
+    def uses_surrogate(self) -> bool:
+        """Whether the loss is the batch's surrogate of the confidence, so that a schedule may change it."""
+        own = type(self)
+        return own.losses is Method.losses and own.objective is Method.objective
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         """Build what the paper keeps; called once, before the optimizer exists."""
-
-    def clean_weight(self, n_clean: int, n_rows: int) -> float:
-        """The weight of a clean row in the loss, where the user names none."""
-        return 1.0
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """What to optimise beside the model."""
@@ -66,14 +110,37 @@ class Method(BaseEstimator):
         """The confidence before the first step: uniform over each row's candidates."""
         return candidates.double() / candidates.sum(dim=1, keepdim=True)
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Rung 1: one loss per row of the batch."""
-        raise NotImplementedError(f"{type(self).__name__} must implement loss or train_batch")
+    def forward(self, model: nn.Module, batch: Batch) -> Output:
+        """The pass that the step back-propagates."""
+        return Output(*with_features(model, batch.x)) if batch.wants_features else Output(model(batch.x))
 
-    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        """Rung 2: one step of the paper; call `step(loss)` (once, as a rule) and return the rows' new confidence."""
-        step(batch.mean(self.loss(model(batch.x), batch)))
+    def confidence(self, out: Output, batch: Batch) -> Tensor:
+        """The weight of each label in the loss."""
         return batch.confidence
+
+    def losses(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        """One loss per row."""
+        return batch.surrogate(out.logits, confidence)
+
+    def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        """The loss of the batch: one number."""
+        return batch.mean(self.losses(out, confidence, batch))
+
+    def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        """The rows' confidence after the step, which they bring to their next visit."""
+        return confidence
+
+    def train_batch(self, model: nn.Module, batch: Batch, step: Step, callbacks: Sequence[Callback] = ()) -> Tensor:
+        """One step of training: call `step(loss)` and return the rows' new confidence."""
+        for callback in callbacks:
+            batch = callback.on_batch(batch)
+        out = self.forward(model, batch)
+        for callback in callbacks:
+            callback.on_output(out, batch)
+        confidence = self.confidence(out, batch)
+        loss = self.objective(out, confidence, batch)
+        step(loss if out.losses is None else loss + batch.mean(out.losses))
+        return self.updated(model, out, confidence, batch)
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float] | None:
         """Whatever happens between epochs; what is returned is noted in the history."""

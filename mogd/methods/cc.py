@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mogd.methods.base import Batch, Method
-from mogd.methods.common import log_candidate_mass
+from mogd.methods.base import Batch, Method, Output
+from mogd.methods.common import posterior
 
 
 class CC(Method):
-    """Minus the logarithm of the probability that the model gives to the candidates together."""
+    """`−log Σ_S p`, by its gradient: that of the cross entropy weighted by the posterior on the candidates."""
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return -log_candidate_mass(logits, batch.candidates)  # the paper's constant −log 1/(2^(K−1) − 1) moves nothing
+    uses_log_prior = True
+
+    def confidence(self, out: Output, batch: Batch) -> Tensor:
+        return posterior(out.logits.detach() + out.log_prior, batch.candidates)

@@ -14,7 +14,7 @@ from torch.nn.functional import log_softmax, softplus
 Buffers = dict[str, Tensor]  # by buffer name
 
 
-class _Explicit(torch.autograd.Function):
+class _KnownGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         ctx.save_for_backward(*gradients)
@@ -25,12 +25,12 @@ class _Explicit(torch.autograd.Function):
         return None, None, *[g.mul_(grads[0]) for g in ctx.saved_tensors]  # a second pass would be refused by torch
 
 
-def explicit(value: Tensor, inputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+def with_known_gradient(value: Tensor, inputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
     """The loss `value`, one number, whose derivatives by the inputs are known.
 
     For losses of small matrices, where a long chain of recorded operations costs more than the arithmetic.
     """
-    return cast(Tensor, _Explicit.apply(value, gradients, *inputs))
+    return cast(Tensor, _KnownGradient.apply(value, gradients, *inputs))
 
 
 def posterior(logits: Tensor, candidates: Tensor) -> Tensor:
@@ -41,6 +41,11 @@ def posterior(logits: Tensor, candidates: Tensor) -> Tensor:
 def weighted_cross_entropy(logits: Tensor, confidence: Tensor) -> Tensor:
     """`−Σ_j w_j log p_j` of each row."""
     return -(confidence * log_softmax(logits, dim=1)).sum(dim=1)
+
+
+def squared_error(logits: Tensor, confidence: Tensor) -> Tensor:
+    """`Σ_k (p_k − w_k)²` of each row: rows that the model cannot fit count for less than in the cross entropy."""
+    return (torch.softmax(logits, dim=1) - confidence).square().sum(dim=1)
 
 
 def one_vs_all(logits: Tensor, confidence: Tensor) -> Tensor:
@@ -64,12 +69,12 @@ def fresh_logits(model: nn.Module, x: Tensor) -> Tensor:
     """A second pass in the model's mode that moves no running statistic: the batch has moved them once already."""
     if not any(m.training and getattr(m, "track_running_stats", False) for m in model.modules()):
         return model(x)
-    with still(model) as buffers:
+    with frozen_buffers(model) as buffers:
         return functional_call(model, buffers, (x,))
 
 
 @contextmanager
-def still(model: nn.Module, *, single: bool = False) -> Iterator[Buffers]:
+def frozen_buffers(model: nn.Module, *, single: bool = False) -> Iterator[Buffers]:
     """Copies of the buffers for a pass that must not move BatchNorm's statistics.
 
     A single row has no batch statistics: for it the running ones are used.
@@ -82,6 +87,38 @@ def still(model: nn.Module, *, single: bool = False) -> Iterator[Buffers]:
     finally:
         for module in training:
             module.training = True
+
+
+@torch.no_grad()
+def forward_in_chunks(model: nn.Module, x: Tensor, rows: int | None = None) -> Tensor:
+    """Logits in evaluation mode; the module is given its mode back.
+
+    Images go 256 at a time: one layer of the ConvNet holds half a megabyte for each.
+    """
+    rows = rows or (4096 if x.ndim == 2 else 256)
+    training = model.training
+    model.eval()
+    try:
+        return torch.cat([model(part) for part in x.split(rows)])
+    finally:
+        model.train(training)
+
+
+def is_closed_form(model: nn.Module) -> bool:
+    """Whether the last linear layer holds every parameter, so that its closed form is the whole gradient."""
+    heads = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    return bool(heads) and {id(p) for p in model.parameters()} == {id(p) for p in heads[-1].parameters()}
+
+
+@torch.no_grad()
+def ends_in_linear(model: nn.Module, x: Tensor) -> bool:
+    """Whether the logits are what the last linear layer makes of one vector for each row."""
+    try:
+        with frozen_buffers(model, single=True) as buffers:
+            logits, features = with_features(model, x[:1], buffers)
+    except (IndexError, ValueError):  # that layer is not used, or there is none
+        return False
+    return features.ndim == 2 and torch.equal(last_linear(model)(features), logits)
 
 
 def last_linear(model: nn.Module) -> nn.Linear:

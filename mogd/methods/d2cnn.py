@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from mogd.methods.base import Batch, Method, Step, TrainingData
-from mogd.methods.common import explicit, posterior
+from mogd.methods.base import Batch, Method, Output, TrainingData
+from mogd.methods.common import posterior, with_known_gradient
 
 
 class D2CNN(Method):
@@ -22,30 +22,32 @@ class D2CNN(Method):
     ----------
     discrimination : weight of the entropy term.
     ensembling : weight of the temporal term after its ramp.
-    momentum : of the running mean of the outputs.
+    output_momentum : of the running mean of the outputs.
     ramp : epochs over which the temporal term rises, as `exp(−5 (1 − t/ramp)²)`.
     """
 
-    keeps_confidence = True
+    updates_confidence = True
 
     def __init__(
-        self, discrimination: float = 0.1, ensembling: float = 1.0, momentum: float = 0.6, ramp: int = 80
+        self, discrimination: float = 0.1, ensembling: float = 1.0, output_momentum: float = 0.6, ramp: int = 80
     ) -> None:
         self.discrimination = discrimination
         self.ensembling = ensembling
-        self.momentum = momentum
+        self.output_momentum = output_momentum
         self.ramp = ramp
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self.outputs_ = torch.zeros_like(data.candidates, dtype=data.weight.dtype)
         self.epoch_ = 0
 
-    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        logits = model(batch.x)
-        p, loss, gradient = self._parts(logits.detach(), batch)
-        share = batch.weight / batch.weight.sum()
-        step(explicit(torch.dot(share, loss), [logits], [gradient.mul_(share[:, None])]))
-        outputs = torch.lerp(p, self.outputs_.index_select(0, batch.index), self.momentum)
+    def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        loss, gradient = self._parts(out.logits.detach(), batch)
+        share = batch.weight / batch.weight.sum().clamp(min=1e-12)
+        return with_known_gradient(torch.dot(share, loss), [out.logits], [gradient.mul_(share[:, None])])
+
+    def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        p = torch.softmax(out.logits.detach(), dim=1)
+        outputs = torch.lerp(p, self.outputs_.index_select(0, batch.index), self.output_momentum)
         self.outputs_[batch.index] = outputs
         # outputs on the candidates, normalised: the start-up factor 1/(1 − momentum^t) cancels
         kept = outputs.clamp_(min=torch.finfo(outputs.dtype).tiny).mul_(batch.candidates)
@@ -54,8 +56,8 @@ class D2CNN(Method):
     def epoch_end(self, model: nn.Module, epoch: int) -> None:
         self.epoch_ = epoch + 1
 
-    def _parts(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The probabilities p, the loss of each row, and its derivative by the logits."""
+    def _parts(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of each row, and its derivative by the logits."""
         log_p = log_softmax(logits, dim=1)
         p = log_p.exp()
         q = posterior(logits, batch.candidates)  # S⊙p / Σ_S p
@@ -67,7 +69,7 @@ class D2CNN(Method):
         loss = fidelity + self.discrimination * entropy + weight * drift.square().sum(dim=1)
         by_entropy = q * (expected[:, None] - log_p)  # −q (log q + entropy)
         by_drift = p * (drift - (p * drift).sum(dim=1, keepdim=True))
-        return p, loss, (p - q).add_(by_entropy, alpha=self.discrimination).add_(by_drift, alpha=2 * weight)
+        return loss, (p - q).add_(by_entropy, alpha=self.discrimination).add_(by_drift, alpha=2 * weight)
 
     def _ramp(self) -> float:
         return math.exp(-5 * (1 - min(1.0, self.epoch_ / max(1, self.ramp))) ** 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mogd.methods.base import Batch, Method
+from mogd.methods.base import Batch, Method, Output
 from mogd.methods.common import complementary
 
 
@@ -15,7 +15,7 @@ class EXP(Method):
     A row that rules out no label says nothing here and carries no weight.
     """
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        _, per_ruled_out = complementary(batch.candidates, logits.dtype)
-        inside = (torch.softmax(logits, dim=1) * batch.candidates).sum(dim=1)
-        return 2 * (logits.shape[1] - 1) * per_ruled_out * torch.exp(-inside)  # Eq. 12
+    def losses(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        _, per_ruled_out = complementary(batch.candidates, out.logits.dtype)
+        inside = (torch.softmax(out.logits, dim=1) * batch.candidates).sum(dim=1)
+        return 2 * (out.logits.shape[1] - 1) * per_ruled_out * torch.exp(-inside)  # Eq. 12

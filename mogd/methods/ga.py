@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from mogd.methods.base import Batch, Method, Step, TrainingData
+from mogd.methods.base import Batch, Method, Output, TrainingData
 
 
 class GA(Method):
@@ -25,12 +25,11 @@ class GA(Method):
         risk = self.prior_ @ mean - (len(count) - 1) * self.prior_ * mean.diagonal()
         return risk, count
 
-    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        risk, count = self.risks(model(batch.x), batch)
+    def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        risk, count = self.risks(out.logits, batch)
         negative = (risk * count / count.mean().clamp(min=1e-12)).clamp(max=0).sum()
         # the gradient of the negated sum is the negated gradient: ascent by the same optimizer
-        step(-negative if negative < 0 else risk.sum())
-        return batch.confidence
+        return -negative if negative < 0 else risk.sum()
 
 
 def valid_prior(share: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from mogd.methods.base import Batch, Method, Step, TrainingData
+from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import fresh_logits, posterior
 
 
@@ -17,15 +17,15 @@ class LWS(Method):
     ----------
     beta : leverage of the side of the labels that are ruled out.
     surrogate : "sigmoid" for LWS, "cross-entropy" for the paper's LWC.
-    warmup : epochs for which all labels of a row weigh the same; the authors' code has one.
+    warmup_epochs : epochs for which all labels of a row weigh the same; the authors' code has one.
     """
 
-    keeps_confidence = True
+    updates_confidence = True
 
-    def __init__(self, beta: float = 1.0, surrogate: str = "sigmoid", warmup: int = 1) -> None:
+    def __init__(self, beta: float = 1.0, surrogate: str = "sigmoid", warmup_epochs: int = 1) -> None:
         self.beta = beta
         self.surrogate = surrogate
-        self.warmup = warmup
+        self.warmup_epochs = warmup_epochs
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         if self.surrogate not in ("sigmoid", "cross-entropy"):
@@ -35,7 +35,8 @@ class LWS(Method):
         self.weight_ = torch.where(data.candidates, equal, self.beta * equal)  # with the leverage in it
         self.epoch_ = 0
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    def losses(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        logits = out.logits
         if self.surrogate == "sigmoid":  # −z on the candidates, z off them: one sigmoid for both sides
             cost = torch.sigmoid(logits * torch.where(batch.candidates, -1.0, 1.0).to(logits.dtype))
         else:
@@ -44,11 +45,10 @@ class LWS(Method):
             cost = -torch.where(batch.candidates, log_p, torch.log1p(-log_p.exp().clamp(max=highest)))
         return (self.weight_.index_select(0, batch.index) * cost).sum(dim=1)
 
-    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        step(batch.mean(self.loss(model(batch.x), batch)))
+    def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
         logits = fresh_logits(model, batch.x)
         confidence = posterior(logits, batch.candidates)  # each side is normalised for itself
-        if self.epoch_ + 1 >= self.warmup:
+        if self.epoch_ + 1 >= self.warmup_epochs:
             # undefined, and not asked for, where no label is ruled out
             others = self.beta * torch.softmax(logits.masked_fill(batch.candidates, -torch.inf), dim=1)
             self.weight_[batch.index] = torch.where(batch.candidates, confidence, others)

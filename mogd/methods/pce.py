@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mogd.methods.base import Batch, Method
-from mogd.methods.common import weighted_cross_entropy
+from mogd.methods.base import Batch, Method, Output
 
 
 class PCE(Method):
@@ -18,10 +17,8 @@ class PCE(Method):
     def __init__(self, reduction: str = "mean") -> None:
         self.reduction = reduction
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    def confidence(self, out: Output, batch: Batch) -> Tensor:
         if self.reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum'; got {self.reduction!r}")
-        labels = batch.candidates.to(logits.dtype)  # y_ij of Eq. 1
-        if self.reduction == "mean":
-            labels = labels / labels.sum(dim=1, keepdim=True)
-        return weighted_cross_entropy(logits, labels)
+        labels = batch.candidates.to(out.logits.dtype)  # y_ij of Eq. 1
+        return labels / labels.sum(dim=1, keepdim=True) if self.reduction == "mean" else labels

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from mogd.methods.base import Batch, Method, Step
-from mogd.methods.common import posterior, weighted_cross_entropy
+from mogd.methods.base import Batch, Method, Output
+from mogd.methods.common import posterior
 
 
 class PRODEN(Method):
     """Cross entropy weighted by the posterior on the candidates as it was at the row's last visit."""
 
-    keeps_confidence = True
+    updates_confidence = True
+    uses_log_prior = True
 
-    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        logits = model(batch.x)
-        step(batch.mean(weighted_cross_entropy(logits, batch.confidence)))
-        return posterior(logits.detach(), batch.candidates)  # from the pass before the step
+    def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        return posterior(out.logits.detach() + out.log_prior, batch.candidates)  # from the pass before the step

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mogd.methods.base import Batch, Method
-from mogd.methods.common import weighted_cross_entropy
+from mogd.methods.base import Batch, Method, Output
 
 
 class Supervised(Method):
@@ -14,6 +13,8 @@ class Supervised(Method):
     Give it true labels `(n,)` for the bound, or partial rows for "what the unambiguous rows alone teach".
     """
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    uses_surrogate = True
+
+    def losses(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
         known = batch.candidates.sum(dim=1) == 1
-        return known * weighted_cross_entropy(logits, batch.candidates.to(logits.dtype))
+        return known * batch.surrogate(out.logits, batch.candidates.to(out.logits.dtype))

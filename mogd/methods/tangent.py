@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from mogd.methods.common import Buffers, last_linear, still, with_features
+from mogd.methods.common import Buffers, frozen_buffers, last_linear, with_features
 
 Gradient = dict[str, Tensor]  # by parameter name
 
@@ -33,7 +33,7 @@ def align(logits: Tensor, tangent: Tensor) -> Tensor:
 def clean_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Gradient:
     """∇_θ L_meta on clean rows (Eq. 3), in the model's mode, its buffers untouched."""
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    with still(model, single=len(x) == 1) as buffers:
+    with frozen_buffers(model, single=len(x) == 1) as buffers:
         loss = cross_entropy(functional_call(model, buffers, (x,)), y)
     found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
     return {name: g for name, g in zip(trainable, found, strict=True) if g is not None}
@@ -54,7 +54,7 @@ def logits_and_tangent(
         try:
             if any(isinstance(m, nn.Conv2d) for m in model.modules()):
                 state = rng_state_of(x)
-                tangent = tangent_again(model, x, along, state)
+                tangent = replay_tangent(model, x, along, state)
                 logits, seen = _forward(model, x, None, features)
                 return logits, tangent, seen
             logits, tangent, seen = _dual_pass(model, x, along, None, features)
@@ -71,9 +71,9 @@ def logits_and_tangent(
     return _double_backward(model, x, along, None, features)
 
 
-def tangent_again(model: nn.Module, x: Tensor, along: Gradient, rng_state: Tensor | None) -> Tensor:
+def replay_tangent(model: nn.Module, x: Tensor, along: Gradient, rng_state: Tensor | None) -> Tensor:
     """The tangent along a second gradient, for the same dropout masks; nothing is recorded, no buffer moves."""
-    with still(model) as buffers, _replay(x, rng_state):
+    with frozen_buffers(model) as buffers, _replay(x, rng_state):
         if model in _without_forward_mode:
             return _double_backward(model, x, along, buffers)[1]
         with torch.no_grad():
@@ -91,10 +91,10 @@ def head_gradients(model: nn.Module, x: Tensor, y: Tensor, parts: list[Tensor] |
     One forward pass without a graph serves every part: `G = Rᵀ F / M`, R the residuals p − y and F the features.
     """
     with torch.no_grad():
-        if next(model.buffers(), None) is None:  # no statistics to keep still
+        if next(model.buffers(), None) is None:  # no statistics to keep as they are
             logits, features = with_features(model, x)
         else:
-            with still(model, single=len(x) == 1) as buffers:
+            with frozen_buffers(model, single=len(x) == 1) as buffers:
                 logits, features = with_features(model, x, buffers)
     residual = torch.softmax(logits, dim=1)
     residual[torch.arange(len(y), device=y.device), y] -= 1

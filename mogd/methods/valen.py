@@ -16,8 +16,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, softplus
 
-from mogd.methods.base import Batch, Method, Step, TrainingData
-from mogd.methods.common import explicit, posterior, weighted_cross_entropy, with_features
+from mogd.methods.base import Batch, Method, Output, TrainingData
+from mogd.methods.common import posterior, with_features, with_known_gradient
 
 
 class VALEN(Method):
@@ -25,7 +25,7 @@ class VALEN(Method):
 
     Parameters
     ----------
-    warmup : epochs of PRODEN before the main loop.
+    warmup_epochs : epochs of PRODEN before the main loop.
     beta : weight of the divergence between the encoder's Dirichlet and the flat one.
     gamma : weight of the encoder's cross entropy against the classifier's posterior.
     kappa : share of the sampled labels in the classifier's target; the rest is the classifier's earlier posterior.
@@ -37,11 +37,12 @@ class VALEN(Method):
     encoder_after_warmup : let the encoder start from the classifier as it is after the warm-up.
     """
 
-    keeps_confidence = True
+    updates_confidence = True
+    uses_log_prior = True
 
     def __init__(
         self,
-        warmup: int = 10,
+        warmup_epochs: int = 10,
         beta: float = 0.01,
         gamma: float = 20.0,
         kappa: float = 1.0,
@@ -51,7 +52,7 @@ class VALEN(Method):
         decoder_width: int = 64,
         encoder_after_warmup: bool = False,
     ) -> None:
-        self.warmup = warmup
+        self.warmup_epochs = warmup_epochs
         self.beta = beta
         self.gamma = gamma
         self.kappa = kappa
@@ -74,7 +75,7 @@ class VALEN(Method):
             some = data.x[:4096].to(dtype)
             self.scale_ = 1 / max(1.0, some.std().item())
             self.shift_ = -self.scale_ * some.mean()
-        if self.warmup <= 0:
+        if self.warmup_epochs <= 0:
             self._begin_main(model)
         else:
             self.main_ = False
@@ -82,21 +83,22 @@ class VALEN(Method):
     def parameters(self) -> Iterable[nn.Parameter]:
         return [*self.encoder_.parameters(), *self.decoder_.parameters()]
 
-    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        outputs = model(batch.x)
-        recovered = posterior(outputs.detach(), batch.candidates)
+    def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
         if not self.main_:
-            step(batch.mean(weighted_cross_entropy(outputs, batch.confidence)))
-            self.distribution_[batch.index] = recovered
-            return recovered
+            return super().objective(out, confidence, batch)  # PRODEN
         encoded = self.encoder_(batch.x)
-        sample = sample_labels(encoded, batch.candidates)
-        rebuilt = self.decoder_(sample)
-        loss, gradients = self._parts(outputs, encoded, sample, rebuilt, batch)
-        step(explicit(loss, [outputs, encoded, sample, rebuilt], gradients))
-        drawn = sample.detach() * batch.candidates
-        drawn /= drawn.sum(dim=1, keepdim=True)
-        self.distribution_[batch.index] = torch.lerp(batch.confidence, drawn, self.kappa)
+        self.sample_ = sample_labels(encoded, batch.candidates)
+        rebuilt = self.decoder_(self.sample_)
+        loss, gradients = self._parts(out.logits, encoded, self.sample_, rebuilt, batch)
+        return with_known_gradient(loss, [out.logits, encoded, self.sample_, rebuilt], gradients)
+
+    def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+        recovered = posterior(out.logits.detach() + out.log_prior, batch.candidates)
+        target = recovered
+        if self.main_:
+            drawn = self.sample_.detach() * batch.candidates
+            target = torch.lerp(batch.confidence, drawn / drawn.sum(dim=1, keepdim=True), self.kappa)
+        self.distribution_[batch.index] = target
         return recovered
 
     @torch.no_grad()
@@ -104,7 +106,7 @@ class VALEN(Method):
         self, outputs: Tensor, encoded: Tensor, sample: Tensor, rebuilt: Tensor, batch: Batch
     ) -> tuple[Tensor, list[Tensor]]:
         """The loss, and its derivatives by the four tensors."""
-        share = batch.weight / batch.weight.sum()  # of a row in the mean
+        share = batch.weight / batch.weight.sum().clamp(min=1e-12)  # of a row in the mean
         raw = (encoded / 4).exp_()
         alpha = raw.clamp(0.01, 30)
         l_o, by_outputs = cross_entropy(outputs, self.distribution_.index_select(0, batch.index))
@@ -126,7 +128,7 @@ class VALEN(Method):
         ]
 
     def epoch_end(self, model: nn.Module, epoch: int) -> None:
-        if epoch + 1 == self.warmup:
+        if epoch + 1 == self.warmup_epochs:
             self._begin_main(model)
 
     def adjacency(self, index: Tensor) -> Tensor:

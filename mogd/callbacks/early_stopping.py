@@ -1,0 +1,65 @@
+"""EarlyStopping: clean rows that are held out for it say when to stop, and which epoch to keep."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from mogd.callbacks.base import Callback, Entry, Run
+from mogd.methods.base import Method, TrainingData
+from mogd.methods.common import forward_in_chunks
+
+LEAST = 5  # held-out rows: fewer say nothing
+
+
+class EarlyStopping(Callback):
+    """Stop when the loss of held-out clean rows has not fallen for `patience` epochs; keep the best epoch's weights.
+
+    Parameters
+    ----------
+    patience : epochs without a lower loss before the run ends.
+    holdout : the part of the clean rows, drawn at random, that neither trains nor guides and judges instead.
+    """
+
+    def __init__(self, patience: int = 10, holdout: float = 0.2) -> None:
+        self.patience = patience
+        self.holdout = holdout
+
+    def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:
+        n_held = round(self.holdout * len(data.clean_y))
+        if n_held >= LEAST and n_held < len(data.clean_y):
+            return None
+        return (
+            f"it needs at least {LEAST} clean rows to hold out; {self.holdout:.0%} of {len(data.clean_y)} are {n_held}"
+        )
+
+    def start(self, run: Run) -> None:
+        data = run.data
+        order = torch.randperm(len(data.clean_y), generator=run.generator).to(data.clean_y.device)
+        held, kept = order.tensor_split([round(self.holdout * len(order))])
+        self.x_, self.y_ = data.clean_x[held], data.clean_y[held]
+        clean_rows = data.is_clean.nonzero().flatten()  # in the order of clean_x
+        if len(clean_rows):
+            data.weight[clean_rows[held]] = 0.0
+        data.clean_x, data.clean_y = data.clean_x[kept], data.clean_y[kept]
+        self.best_, self.waited_ = float("inf"), 0
+        self.state_: dict[str, torch.Tensor] | None = None
+
+    def on_epoch_end(self, run: Run, entry: Entry) -> None:
+        if "phase" in entry:
+            return
+        logits = forward_in_chunks(run.model, self.x_)
+        entry["held_out_loss"] = loss = float(cross_entropy(logits, self.y_))
+        entry["held_out_accuracy"] = float((logits.argmax(dim=1) == self.y_).double().mean())
+        self.waited_ += 1
+        if loss < self.best_:
+            self.best_, self.waited_, self.state_ = loss, 0, copy.deepcopy(run.model.state_dict())
+        run.stop = run.stop or self.waited_ >= self.patience
+
+    def end(self, run: Run) -> None:
+        if self.state_ is not None:
+            run.model.load_state_dict(self.state_)
+        self.state_ = None

@@ -1,0 +1,145 @@
+"""What is chosen for the user: from a small profile of the data to settings. Pure functions, named constants.
+
+`docs/studies/` holds the trials behind the constants; each was made on training folds or held-out training images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from mogd.methods.base import TrainingData
+from mogd.methods.common import ends_in_linear, is_closed_form
+from mogd.methods.steps import clean_ratio
+
+Settings = dict[str, Any]
+
+# studies/clean-weight.md: 1, 3, 5 and 10 tried; 5 where one row in twenty or more is clean
+CLEAN_WEIGHT = 5.0
+# studies/clean-weight.md: on images a network memorises 128 heavy rows in the first half of the run
+CLEAN_WEIGHT_START = 0.5
+# studies/loss-schedule.md: linear models
+WARMUP_FRACTION, FINISH_FRACTION = 0.5, 0.25
+# studies/loss-schedule.md: rows above which the warm-up shrinks, because an epoch then has more steps
+WARMUP_ROWS = 2000
+# studies/clean-pretraining.md: the lift (0 to 1) grows with the square of the co-occurrence, full from a quarter on
+LIFT_SCALE = 4.0
+# studies/clean-pretraining.md: visits of each clean row, above which nothing is gained
+PRETRAINING_VISITS = 1500
+# studies/candidate-set-head.md: 0.03, 0.1, 0.3 and 1 tried
+SET_HEAD_WEIGHT = 0.3
+# studies/candidate-set-head.md: wrong candidates that are drawn at random have less lift than this
+SET_HEAD_LEAST_LIFT = 0.03
+# studies/candidate-set-head.md: the head has its full weight where fewer than two thirds of the ratio are clean
+SET_HEAD_SCARCITY = 3.0
+
+
+@dataclass(frozen=True)
+class DataProfile:
+    """The few facts of the training data and the network that settings are chosen by."""
+
+    n_rows: int  # partial ones
+    n_clean: int
+    n_classes: int
+    epochs: int
+    cooccurrence: float  # how much more often a label's closest companion is in its sets than in all
+    network: str  # "linear", "kernel", "mlp" or "convolutional"
+    input: str  # "table" or "image"
+    clean_covers_classes: bool  # whether every class has a clean row
+    clean_given: bool  # whether the clean rows were given as such, and are not rows with one candidate
+    ends_in_linear: bool
+
+    @classmethod
+    def of(cls, model: nn.Module, data: TrainingData, *, clean_given: bool) -> Self:
+        counts = torch.bincount(data.clean_y, minlength=data.n_classes)
+        return cls(
+            n_rows=data.n_partial,
+            n_clean=len(data.clean_y),
+            n_classes=data.n_classes,
+            epochs=data.epochs,
+            cooccurrence=round(cooccurrence(data.candidates), 6),
+            network=network_kind(model),
+            input="table" if data.x.ndim == 2 else "image",
+            clean_covers_classes=bool((counts > 0).all()),
+            clean_given=clean_given,
+            ends_in_linear=ends_in_linear(model, data.x),
+        )
+
+    @property
+    def clean_ratio(self) -> float:
+        """1 where one row in twenty is clean."""
+        return clean_ratio(self.n_clean, self.n_rows)
+
+    @property
+    def lift(self) -> float:
+        """How far the co-occurrence of labels says who was mistaken for whom, from 0 to 1."""
+        return min(1.0, (LIFT_SCALE * self.cooccurrence) ** 2)
+
+    def as_dict(self) -> Settings:
+        return asdict(self)
+
+
+def recommend(profile: DataProfile) -> dict[str, Settings]:
+    """Settings of the method (for parameters left at "auto") and of each callback that is worth its cost here."""
+    callbacks = {
+        "clean-weight": _clean_weight(profile),
+        "loss-schedule": _loss_schedule(profile),
+        "candidate-set-head": _candidate_set_head(profile),
+        "clean-pretraining": _clean_pretraining(profile),
+    }
+    method = {"meta": "head" if profile.network == "convolutional" else "all"}
+    return {"method": method, **{name: settings for name, settings in callbacks.items() if settings}}
+
+
+def _loss_schedule(profile: DataProfile) -> Settings:
+    if profile.network != "linear":
+        return {}
+    warmup = WARMUP_FRACTION * min(1.0, WARMUP_ROWS / max(profile.n_rows, 1))
+    return {"warmup_fraction": warmup, "finish_fraction": FINISH_FRACTION}
+
+
+def _clean_weight(profile: DataProfile) -> Settings:
+    if not profile.n_clean or not profile.clean_given:
+        return {}
+    weight = 1 + (CLEAN_WEIGHT - 1) * min(1.0, profile.clean_ratio)
+    late = profile.input == "image" and profile.network not in ("linear", "kernel")
+    start = max(CLEAN_WEIGHT_START if late else 0.0, _loss_schedule(profile).get("warmup_fraction", 0.0))
+    return {"weight": weight, "start_fraction": start}
+
+
+def _clean_pretraining(profile: DataProfile) -> Settings:
+    if profile.network in ("linear", "kernel") or not profile.clean_covers_classes or profile.n_clean < 2:
+        return {}
+    scarcity = max(0.0, 1 - profile.clean_ratio)
+    n_all = profile.n_rows + profile.n_clean
+    most = PRETRAINING_VISITS * profile.n_clean / (profile.epochs * n_all)
+    fraction = min(profile.lift * scarcity, most)
+    return {"fraction": fraction} if fraction else {}
+
+
+def _candidate_set_head(profile: DataProfile) -> Settings:
+    images = profile.input == "image" and profile.network not in ("linear", "kernel") and profile.ends_in_linear
+    if not images or not profile.clean_covers_classes or profile.lift <= SET_HEAD_LEAST_LIFT:
+        return {}
+    scarcity = max(0.0, 1 - profile.clean_ratio)
+    weight = SET_HEAD_WEIGHT * profile.lift * min(1.0, SET_HEAD_SCARCITY * scarcity)
+    return {"weight": weight} if weight else {}
+
+
+def network_kind(model: nn.Module) -> str:
+    """By the layers that train: the last alone, on the rows themselves or on a kernel's features; or deeper ones."""
+    if is_closed_form(model):
+        return "kernel" if any(getattr(m, "is_kernel", False) for m in model.modules()) else "linear"
+    return "convolutional" if any(isinstance(m, nn.Conv2d) for m in model.modules()) else "mlp"
+
+
+def cooccurrence(candidates: Tensor) -> float:
+    """How much more often a label's closest companion is in its sets than in all: 0 for wrong labels at random."""
+    sets = candidates.float()
+    together = sets.T @ sets
+    count = together.diagonal()
+    closer = together / count.clamp(min=1)[:, None] - count / max(len(sets), 1)
+    return float((closer.fill_diagonal_(0).amax(dim=1) * count).sum() / count.sum().clamp(min=1))

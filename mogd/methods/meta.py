@@ -1,0 +1,76 @@
+"""The meta objective: the loss of the clean rows, and how far a step on each candidate would lower it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mogd.methods.base import Batch, Output, TrainingData
+from mogd.methods.common import is_closed_form, with_features
+from mogd.methods.tangent import (
+    Gradient,
+    align,
+    clean_gradient,
+    head_gradients,
+    head_tangent,
+    logits_and_tangent,
+    replay_tangent,
+    rng_state_of,
+)
+
+COMPARE_EVERY = 4  # steps between two comparisons of the halves, where a comparison costs a pass
+MOST_CLEAN_ROWS = 1024  # drawn for one gradient: more change it by less than the halves differ, and cost a larger pass
+
+
+def alignment(model: nn.Module, x: Tensor, clean_x: Tensor, clean_y: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of a batch, ready to be back-propagated, and `alignment[i, j] = ⟨∇_θ h_ij, ∇_θ L_meta⟩`.
+
+    One gradient on the clean rows and one forward-mode pass on the batch; BatchNorm's running statistics are moved by
+    the batch alone.
+    """
+    logits, tangent, _ = logits_and_tangent(model, x, clean_gradient(model, clean_x, clean_y))
+    return logits, align(logits, tangent)
+
+
+class MetaObjective:
+    """The forward pass of a batch with its alignments: one with all clean rows, or one with each of two random halves.
+
+    `head` takes the gradient over the last linear layer alone, in closed form; for a model without other parameters
+    that is the whole gradient.
+    """
+
+    def __init__(
+        self, model: nn.Module, data: TrainingData, generator: torch.Generator, *, head: bool, halves: bool
+    ) -> None:
+        self.clean_x, self.clean_y, self.generator = data.clean_x, data.clean_y, generator
+        self.closed_form = head or is_closed_form(model)
+        self.halves = halves
+        self.steps = 0
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Output:
+        compare = self.halves and (self.closed_form or self.steps % COMPARE_EVERY == 0)
+        self.steps += 1
+        x, y, parts = self._draw(compare)
+        features: Tensor | None
+        if self.closed_form:
+            gradients = head_gradients(model, x, y, parts)
+            logits, features = with_features(model, batch.x)
+            return Output(logits, features, [align(logits, head_tangent(model, features, g)) for g in gradients])
+        pieces = [(x, y)] if parts is None else [(x[rows], y[rows]) for rows in parts]
+        along: list[Gradient] = [clean_gradient(model, *piece) for piece in pieces]
+        state = rng_state_of(batch.x) if len(along) > 1 else None
+        logits, tangent, features = logits_and_tangent(model, batch.x, along[0], features=batch.wants_features)
+        tangents = [tangent, *(replay_tangent(model, batch.x, g, state) for g in along[1:])]
+        return Output(logits, features, [align(logits, t) for t in tangents])
+
+    def _draw(self, compare: bool) -> tuple[Tensor, Tensor, list[Tensor] | None]:
+        """Clean rows for one gradient and, to compare them, the rows of two random halves."""
+        x, y = self.clean_x, self.clean_y
+        many = len(y) > MOST_CLEAN_ROWS
+        if not compare and not many:
+            return x, y, None
+        order = torch.randperm(len(y), generator=self.generator).to(y.device)
+        if many:
+            order = order[:MOST_CLEAN_ROWS]
+            x, y, order = x[order], y[order], torch.arange(MOST_CLEAN_ROWS, device=y.device)
+        return x, y, list(order.tensor_split(2)) if compare and len(order) > 1 else None

@@ -1,0 +1,45 @@
+"""Priors: the confidence from which a step starts, as a logarithm up to a constant of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from mogd.methods.base import Batch, Output, TrainingData
+from mogd.methods.common import posterior
+
+Prior = Callable[[Output, Batch], Tensor]
+
+
+def uniform(out: Output, batch: Batch) -> Tensor:
+    """The paper's: every candidate alike."""
+    return torch.zeros_like(out.logits)
+
+
+def of_network(out: Output, batch: Batch) -> Tensor:
+    """The network's own probabilities."""
+    return log_softmax(out.logits.detach(), dim=1)
+
+
+class LastVisit:
+    """The network's probabilities on the candidates as they were when the row was last visited."""
+
+    def __init__(self, data: TrainingData) -> None:
+        uniform = data.candidates.double() / data.candidates.sum(dim=1, keepdim=True)
+        self.seen = uniform.to(data.weight.dtype)
+
+    def __call__(self, out: Output, batch: Batch) -> Tensor:
+        before = self.seen[batch.index]
+        self.seen[batch.index] = posterior(out.logits.detach(), batch.candidates)
+        return before.clamp(min=1e-12).log()
+
+
+PRIORS = ("posterior", "running", "uniform")
+
+
+def make_prior(name: str, data: TrainingData) -> Prior:
+    """A prior by its name."""
+    return {"posterior": of_network, "uniform": uniform}.get(name) or LastVisit(data)
