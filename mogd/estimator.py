@@ -245,7 +245,7 @@ def _check_weight(sample_weight: Any, X: np.ndarray) -> np.ndarray:
         bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
         raise ValueError(f"sample_weight must be 0 or more, and finite; {name_rows(bad)} is not")
     if not weight.any():
-        raise ValueError("sample_weight is 0 for every row: nothing is left to learn from")
+        raise ValueError("sample_weight is zero for every row: nothing is left to learn from")
     return weight
 
 

@@ -10,7 +10,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, log_softmax
 
-from mogd.methods.mogd import MoGD, alignment
+from mogd.methods.meta import alignment
+from mogd.methods.mogd import MoGD
 from mogd.methods.tangent import align, head_gradients, head_tangent, with_features
 from mogd.nets import linear, mlp
 
@@ -169,6 +170,6 @@ def test_default_method_keeps_halves_consistent_with_the_whole() -> None:
     data = TrainingData(x, candidates, weight, clean_x, clean_y)
     method.start(model, data, torch.Generator().manual_seed(0))
     batch = Batch(torch.arange(12), x, candidates, candidates / CLASSES, weight)
-    _, _, (first, second) = method._alignments(model, batch)
+    first, second = method.forward(model, batch).alignments
     _, whole = alignment(model, x, clean_x, clean_y)
     torch.testing.assert_close((first + second) / 2, whole)

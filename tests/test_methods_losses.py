@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mogd.methods.base import Batch, TrainingData
+from mogd.methods.base import Batch, Output, TrainingData
 from mogd.methods.cc import CC
 from mogd.methods.common import fresh_logits
 from mogd.methods.d2cnn import D2CNN
@@ -93,20 +93,21 @@ def normalised(z, mask):
     return [v / mass if m else 0.0 for v, m in zip(p, mask, strict=True)]
 
 
-def test_cc_is_minus_the_log_of_the_candidate_mass():
-    loss, _, after, _ = run(CC())
-    z, _, sets, weight = before_and_after(after)
-    rows = [
-        -math.log(sum(p for p, m in zip(probabilities(r), s, strict=True) if m)) for r, s in zip(z, sets, strict=True)
-    ]
-    assert rows[0] == pytest.approx(0, abs=1e-12)
-    assert loss == pytest.approx(weighted_mean(rows, weight), rel=1e-12)
+def test_cc_steps_along_the_gradient_of_minus_the_log_of_the_candidate_mass():
+    _, _, after, _ = run(CC(), learning_rate=0.3)
+    net, data = make_problem()
+    mass = (torch.softmax(net(data.x), dim=1) * data.candidates).sum(dim=1)
+    assert mass[0].item() == pytest.approx(1)  # a row with all candidates
+    ((data.weight * -mass.log()).sum() / data.weight.sum()).backward()
+    for before, now in zip(net.parameters(), after.parameters(), strict=True):
+        torch.testing.assert_close(now, before - 0.3 * before.grad, rtol=1e-10, atol=1e-12)
 
 
 def test_cc_survives_candidates_whose_probability_underflows():
     logits = torch.tensor([[0.0, 1000.0, 2000.0]], requires_grad=True)
     batch = Batch(torch.tensor([0]), logits, torch.tensor([[True, False, False]]), torch.ones(1, 3), torch.ones(1))
-    loss = CC().loss(logits, batch)
+    out = Output(logits)
+    loss = CC().losses(out, CC().confidence(out, batch), batch)
     loss.sum().backward()
     assert loss.item() == pytest.approx(2000)
     assert logits.grad.tolist() == [[-1, 0, 1]]
@@ -157,13 +158,13 @@ def test_lws_weighs_both_sides_and_normalises_each(beta, surrogate):
     off = [normalised(r, [not m for m in s]) if not all(s) else [0.0] * K for r, s in zip(z_after, sets, strict=True)]
     second = [row(r, s, np.add(a, b)) for r, s, a, b in zip(z_after, sets, expected, off, strict=True)]
     with torch.no_grad():
-        rows = method.loss(after(batch.x), batch)
+        rows = method.losses(Output(after(batch.x)), batch.confidence, batch)
     assert torch.isfinite(method.weight_).all()
     np.testing.assert_allclose(rows, second, rtol=1e-10)
 
 
 def test_lws_holds_its_equal_weights_for_the_warm_up():
-    method = LWS(warmup=2)
+    method = LWS(warmup_epochs=2)
     run(method)
     assert (method.weight_ == 1 / K).all()
     method.epoch_end(None, 0)
@@ -284,7 +285,7 @@ def test_ga_with_no_ruled_out_label_takes_no_step():
 
 
 def test_d2cnn_terms_and_running_outputs():
-    method = D2CNN(discrimination=0.3, ensembling=2.0, momentum=0.6, ramp=4)
+    method = D2CNN(discrimination=0.3, ensembling=2.0, output_momentum=0.6, ramp=4)
     net, data = make_problem()
     method.start(net, data, torch.Generator())
     batch = make_batch(method, data, torch.arange(N))
@@ -353,7 +354,7 @@ def test_permuting_the_classes_permutes_everything(method):
     torch.testing.assert_close(net.weight[order], net_p.weight)
 
 
-@pytest.mark.parametrize("method", [*ALL, lambda: VALEN(warmup=0)])
+@pytest.mark.parametrize("method", [*ALL, lambda: VALEN(warmup_epochs=0)])
 def test_full_rows_alone_are_accepted_and_finite(method):
     loss, confidence, net, _ = run(method(), index=torch.tensor([0]))
     assert np.isfinite(loss)

@@ -35,7 +35,7 @@ def make_problem(seed=0):
 def begin(**params):
     """A method in its main phase whose encoder and targets are away from where they began, and one batch."""
     net, data = make_problem()
-    method = VALEN(warmup=0, **params)
+    method = VALEN(warmup_epochs=0, **params)
     method.start(net, data, torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -233,7 +233,7 @@ def test_permuting_the_classes_permutes_everything(monkeypatch):
 
 def test_warm_up_is_proden_and_leaves_the_encoder_alone():
     net, data = make_problem()
-    method = VALEN(warmup=2)
+    method = VALEN(warmup_epochs=2)
     method.start(net, data, torch.Generator())
     confidence = method.init_confidence(data.candidates)
     batch = Batch(torch.arange(N), data.x, data.candidates, confidence, data.weight)
@@ -257,7 +257,7 @@ def test_images_as_bytes_any_backbone_and_the_encoder_of_the_warm_up():
     images = random.integers(0, 60, size=(120, 1, 6, 6), dtype=np.uint8)
     images[np.arange(120), 0, y] += 150
     candidates = np.eye(3, dtype=bool)[y] | (random.random((120, 3)) < 0.3)
-    model = mogd.make("valen", backbone="mlp", warmup=3, epochs=15, encoder_after_warmup=True, random_state=0)
+    model = mogd.make("valen", backbone="mlp", warmup_epochs=3, epochs=15, encoder_after_warmup=True, random_state=0)
     model.fit(images, candidates)
     assert (model.predict(images) == y).mean() > 0.95
     assert np.isfinite([entry["loss"] for entry in model.history_]).all()

@@ -14,7 +14,9 @@ from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy
 
 from mogd import PartialLabelClassifier
-from mogd.methods.mogd import MoGD, alignment
+from mogd.methods.cc import CC
+from mogd.methods.meta import MOST_CLEAN_ROWS, alignment
+from mogd.methods.mogd import MoGD
 from mogd.nets import linear, mlp
 
 pytestmark = pytest.mark.usefixtures("same_weights")
@@ -88,21 +90,6 @@ def test_running_prior_is_the_posterior_of_the_last_visit() -> None:
     torch.testing.assert_close(second, torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), dim=1))
 
 
-@pytest.mark.parametrize(("m", "expected"), [(400, 5.0), (40, 3.0), (4, 1.2)])
-def test_fewer_clean_rows_weigh_less(m: int, expected: float) -> None:
-    """MoGD's own weight, unless the user names one, as a fit with that weight shows."""
-    rng = np.random.default_rng(0)
-    x, candidates = rng.normal(size=(1600, 5)), rng.random((1600, 3)) < 0.5
-    candidates[np.arange(1600), rng.integers(3, size=1600)] = True
-    clean = {"X_val": rng.normal(size=(m, 5)), "y_val": rng.integers(3, size=m)}
-    assert MoGD().clean_weight(m, 1600) == pytest.approx(expected)
-    own, named = (
-        PartialLabelClassifier(epochs=1, random_state=0, clean_weight=w).fit(x, candidates, **clean).predict_proba(x)
-        for w in (None, expected)
-    )
-    np.testing.assert_allclose(own, named, rtol=1e-6)
-
-
 @pytest.mark.parametrize(("m", "step"), [(10, 0.5), (40, 2.0), (100, 3.0)])
 def test_a_step_is_as_long_as_clean_rows_are_many(m: int, step: float) -> None:
     """10 clean rows beside 400 count half as much as 20, 40 twice as much, and any number three times at most."""
@@ -110,9 +97,9 @@ def test_a_step_is_as_long_as_clean_rows_are_many(m: int, step: float) -> None:
     found = []
     for strength, share in ((1.0, None), (step, 1.0)):
         method = MoGD(strength=strength)
-        batch, _ = begin(method, model, n=400 + m, m=m)  # the clean rows are the last ones
-        assert method.share_ == pytest.approx(m / 20)
-        method.share_ = share or method.share_
+        batch, _ = begin(method, model, n=400, m=m)
+        assert method.step_.ratio == pytest.approx(m / 20)
+        method.step_.ratio = share or method.step_.ratio
         found.append([method.train_batch(model, batch, lambda loss: None) for _ in range(2)][-1])
     torch.testing.assert_close(found[0], found[1])
     assert not torch.allclose(found[0], torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), 1))
@@ -157,13 +144,13 @@ def test_sum_normalisation_gives_no_weight_to_rows_that_do_not_help() -> None:
 
 
 @pytest.mark.parametrize("method", [MoGD.paper(), MoGD.paper(normalize="sum"), MoGD(normalize="sum")])
-def test_every_form_trains_and_tells_the_alignment_of_each_epoch(method: MoGD) -> None:
+def test_every_form_trains_and_reports_the_alignment_of_each_epoch(method: MoGD) -> None:
     x, candidates, y = digits()
     model = PartialLabelClassifier(method, epochs=3, random_state=0)
     model.fit(x[100:400], candidates[100:400], X_val=x[:100], y_val=y[:100])
-    told = [epoch["alignment"] for epoch in model.history_]
-    assert len(set(told)) == 3
-    assert min(told) > 0
+    alignments = [epoch["alignment"] for epoch in model.history_]
+    assert len(set(alignments)) == 3
+    assert min(alignments) > 0
 
 
 def digits(q: float = 0.3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -211,29 +198,46 @@ def test_noisy_clean_labels_lower_the_shrinkage() -> None:
     assert trust["noisy"] < 0.5 * trust["true"]
 
 
-@pytest.mark.parametrize("meta", ["all", "head"])
-def test_gradient_is_taken_anew_every_k_steps(meta: str) -> None:
-    model = mlp((6,), 4, hidden=(8,), dropout=0.0).double()
-    method = MoGD(meta=meta, meta_every=3)
-    batch, _ = begin(method, model)
-    seen = []
-    for _ in range(7):
-        method.train_batch(model, batch, lambda loss: None)
-        seen.append(method.gradients_)
-    assert seen[0] is seen[1] is seen[2]
-    assert seen[2] is not seen[3]
-    assert seen[3] is seen[5]
-    assert seen[5] is not seen[6]
-
-
-def test_clean_batch_size_draws_that_many_rows() -> None:
-    method = MoGD(clean_batch_size=4)
-    begin(method, linear((6,), 4).double())
-    x, y, halves = method._draw(compare=True)
-    assert len(x) == len(y) == 4
+def test_no_gradient_takes_more_than_so_many_clean_rows() -> None:
+    method = MoGD()
+    begin(method, linear((6,), 4).double(), m=MOST_CLEAN_ROWS + 5)
+    assert method.meta_ is not None
+    x, y, halves = method.meta_._draw(compare=True)
+    assert len(x) == len(y) == MOST_CLEAN_ROWS
     assert halves is not None
-    assert [len(h) for h in halves] == [2, 2]
-    assert len({*map(tuple, (method._draw(compare=False)[0][:, 0].tolist() for _ in range(20)))}) > 1
+    assert [len(h) for h in halves] == [MOST_CLEAN_ROWS // 2] * 2
+    assert len({*map(tuple, (method.meta_._draw(compare=False)[0][:2, 0].tolist() for _ in range(5)))}) > 1
+
+
+@pytest.mark.parametrize("callbacks", ["auto", ()], ids=["auto", "none"])
+@pytest.mark.parametrize("backbone", ["linear", "mlp"])
+def test_strength_zero_is_cc_with_the_same_callbacks(backbone: str, callbacks: object) -> None:
+    """No meta step: the same bits as CC, whatever the callbacks."""
+    x, candidates, y = digits()
+    fits = [
+        PartialLabelClassifier(method, backbone, epochs=4, random_state=0, callbacks=callbacks).fit(
+            x[100:600], candidates[100:600], X_val=x[:20], y_val=y[:20]
+        )
+        for method in (CC(), MoGD(strength=0), MoGD(beta=0.0))
+    ]
+    for other in fits[1:]:
+        np.testing.assert_array_equal(fits[0].predict_proba(x), other.predict_proba(x))
+        assert other.config_["callbacks"] == fits[0].config_["callbacks"]
+        assert "alignment" not in other.history_[-1]
+
+
+def test_the_printed_form_keeps_its_clean_rows_out_of_training() -> None:
+    """Whatever form they came in: rows with one candidate that stand in for a clean set do not train either."""
+    x, candidates, y = digits()
+    single = candidates.sum(axis=1) == 1
+    given = PartialLabelClassifier(MoGD.paper(), epochs=3, random_state=0)
+    given.fit(x[~single], candidates[~single], X_val=x[single], y_val=y[single])
+    with pytest.warns(UserWarning, match="no clean rows were given"):
+        assumed = PartialLabelClassifier(MoGD.paper(), epochs=3, random_state=0).fit(x, candidates)
+    np.testing.assert_array_equal(given.predict_proba(x), assumed.predict_proba(x))
+    np.testing.assert_array_equal(assumed.confidence_[~single], given.confidence_)
+    np.testing.assert_array_equal(assumed.confidence_[single], candidates[single])
+    assert assumed.config_["callbacks"] == []
 
 
 @pytest.mark.parametrize(("name", "value"), [("prior", "flat"), ("normalize", "max"), ("meta", "body")])
@@ -262,12 +266,11 @@ def test_clean_rows_come_from_rows_with_one_candidate_when_none_are_given() -> N
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("meta_every", 0), ("clean_batch_size", 0), ("beta", "abc"), ("strength", -1.0), ("prior_momentum", None)),
-        *(("clean_batch_size", 2.5), ("prior_momentum", 2), ("warmup", 7)),
+        *(("beta", "abc"), ("beta", -1), ("strength", -1.0), ("strength", None), ("strength", True)),
     ],
 )
 def test_wrong_number_is_named(name: str, value: object) -> None:
     x, candidates, y = digits()
     model = PartialLabelClassifier(MoGD(**{name: value}), epochs=1)
-    with pytest.raises(ValueError, match=f"{name} must be a (whole )?number (of . or more|from 0 to 1); got"):
+    with pytest.raises(ValueError, match=f"{name} must be a number of 0 or more; got"):
         model.fit(x[10:], candidates[10:], X_val=x[:10], y_val=y[:10])

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from mogd import PartialLabelClassifier
-from mogd.methods.mogd import alignment
+from mogd.methods.meta import alignment
 from mogd.nets import BACKBONES, Normalize, WideBlock, channel_statistics, make_backbone
 
 IMAGES = [(3, 32, 32), (1, 28, 28)]

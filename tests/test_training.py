@@ -14,10 +14,12 @@ from sklearn.datasets import load_iris
 from torch import Tensor, nn
 
 from mogd import PartialLabelClassifier
-from mogd.methods.base import Batch, Method, Step, TrainingData
+from mogd.callbacks import Callback, Run
+from mogd.methods.base import Batch, Method, Output, Step, TrainingData
+from mogd.methods.common import forward_in_chunks
 from mogd.methods.supervised import Supervised
 from mogd.nets import linear, mlp
-from mogd.training import Settings, forward_in_chunks, seeded, train
+from mogd.training import Settings, seeded, train
 
 DEFAULTS: dict[str, Any] = {
     "epochs": 4,
@@ -51,13 +53,13 @@ def generator(seed: int = 0) -> torch.Generator:
 class Recorder(Method):
     """Notes what every batch was shown, and marks the rows it has seen in their confidence."""
 
-    keeps_confidence = True
+    updates_confidence = True
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self.batches: list[Batch] = []
         self.modes: list[bool] = []
 
-    def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+    def train_batch(self, model: nn.Module, batch: Batch, step: Step, callbacks: Any = ()) -> Tensor:
         self.batches.append(batch)
         self.modes.append(model.training)
         step(model(batch.x).square().mean())
@@ -181,9 +183,16 @@ def test_every_row_is_shown_once_an_epoch_in_equal_batches(n: int, batch_size: i
 
 
 def test_history_has_one_entry_for_each_epoch() -> None:
-    seen: list[dict[str, Any]] = []
-    _, history = train(linear((4,), 3).double(), Recorder(), data(), settings(), generator(), on_epoch=seen.append)
-    assert history == seen
+    class Seen(Callback):
+        def start(self, run: Run) -> None:
+            self.entries_: list[dict[str, Any]] = []
+
+        def on_epoch_end(self, run: Run, entry: dict[str, Any]) -> None:
+            self.entries_.append(entry)
+
+    seen = Seen()
+    _, history = train(linear((4,), 3).double(), Recorder(), data(), settings(), generator(), callbacks=[seen])
+    assert history == seen.entries_
     assert [entry["epoch"] for entry in history] == [1, 2, 3, 4]
     assert [entry["lr"] for entry in history] == [settings().lr_at(epoch) for epoch in range(4)]
     assert [entry["mine"] for entry in history] == [0.0, 10.0, 20.0, 30.0]
@@ -194,11 +203,10 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_steps() -> None:
     taken: list[float] = []
 
     class Noted(Supervised):
-        def train_batch(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-            loss = batch.mean(self.loss(model(batch.x), batch))
+        def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+            loss = super().objective(out, confidence, batch)
             taken.append(float(loss.detach()))
-            step(loss)
-            return batch.confidence
+            return loss
 
     _, history = train(linear((4,), 3).double(), Noted(), data(), settings(), generator())
     means = np.array(taken).reshape(4, 3).mean(axis=1)
@@ -213,8 +221,8 @@ def test_a_methods_own_parameters_are_optimised() -> None:
         def parameters(self) -> list[nn.Parameter]:
             return [self.shift]
 
-        def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-            return super().loss(logits + self.shift, batch)
+        def losses(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
+            return super().losses(Output(out.logits + self.shift), confidence, batch)
 
     method = Shift()
     train(linear((4,), 3).double(), method, data(), settings(), generator())
@@ -314,9 +322,9 @@ def test_supervised_says_which_rows_teach_it_nothing() -> None:
     x, y = load_iris(return_X_y=True)
     candidates = np.eye(3, dtype=int)[y]
     candidates[:40] = 1
-    with pytest.warns(UserWarning, match="learns nothing") as told:
+    with pytest.warns(UserWarning, match="learns nothing") as warned:
         PartialLabelClassifier("supervised", epochs=2).fit(x, candidates)
-    assert [str(w.message).split(":")[0] for w in told] == [
+    assert [str(w.message).split(":")[0] for w in warned] == [
         "Supervised learns nothing from the 40 of 150 rows with several candidates"
     ]
     with warnings.catch_warnings():
@@ -335,13 +343,15 @@ def test_silence_by_default_and_a_bar_on_request(capfd: pytest.CaptureFixture[st
 def test_the_callback_sees_the_model_and_adds_to_the_history() -> None:
     x, y = load_iris(return_X_y=True)
 
-    def note(model: PartialLabelClassifier, entry: dict[str, Any]) -> None:
-        entry["accuracy"] = model.score(x, y)
+    class Accuracy(Callback):
+        def on_epoch_end(self, run: Run, entry: dict[str, Any]) -> None:
+            entry["accuracy"] = run.owner.score(x, y)
 
-    model = PartialLabelClassifier("pce", epochs=5, scale="standard", random_state=0, callback=note).fit(x, y)
+    settings: dict[str, Any] = {"epochs": 5, "scale": "standard", "random_state": 0}
+    model = PartialLabelClassifier("pce", **settings, callbacks=["auto", Accuracy()]).fit(x, y)
     assert len(model.history_) == 5
     assert model.history_[-1]["accuracy"] == model.score(x, y)
-    silent = PartialLabelClassifier("pce", epochs=5, scale="standard", random_state=0).fit(x, y)
+    silent = PartialLabelClassifier("pce", **settings).fit(x, y)
     assert np.array_equal(silent.predict_proba(x), model.predict_proba(x))  # looking does not change what is learned
 
 
@@ -359,5 +369,7 @@ def test_a_given_module_is_copied_not_trained() -> None:
 def test_a_diverged_run_is_an_error_and_says_what_to_do() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 4)), rng.integers(3, size=60)
-    with pytest.raises(ValueError, match=r"training diverged in epoch \d+ .*lower lr, which is 1e\+38"):
+    with pytest.raises(
+        ValueError, match=r"training diverged in epoch \d+, batch \d+ of \d+ \(rows .*lower lr, which is 1e\+38"
+    ):
         PartialLabelClassifier("pce", lr=1e38, epochs=5, random_state=0).fit(X, y)

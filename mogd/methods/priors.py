@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
 
 from mogd.methods.base import Batch, Output, TrainingData
 from mogd.methods.common import posterior
@@ -21,7 +20,7 @@ def uniform(out: Output, batch: Batch) -> Tensor:
 
 def of_network(out: Output, batch: Batch) -> Tensor:
     """The network's own probabilities."""
-    return log_softmax(out.logits.detach(), dim=1)
+    return out.logits.detach()
 
 
 class LastVisit:
