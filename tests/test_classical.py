@@ -22,6 +22,10 @@ def blobs():
     return X[:300], candidates[:300].astype(int), y[:300], X[300:], y[300:]
 
 
+# a weight multiplies a row's loss, but neighbours, halves and landmarks are drawn by row
+BY_ROWS = {"check_sample_weight_equivalence_on_dense_data": "weights do not stand for repeated rows"}
+
+
 def seeded(name, **params):
     estimator = make(name, **params)
     return estimator.set_params(random_state=0) if "random_state" in estimator.get_params() else estimator
@@ -30,7 +34,7 @@ def seeded(name, **params):
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_scikit_learn_checks(name):
-    done = check_estimator(seeded(name), on_skip=None)
+    done = check_estimator(seeded(name), on_skip=None, expected_failed_checks=BY_ROWS)
     assert sum(check["status"] == "passed" for check in done) > 45
 
 

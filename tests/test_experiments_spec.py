@@ -211,13 +211,15 @@ def test_a_line_may_stand_in_some_panels_only(tmp_path):
 
 def test_a_line_has_scales_of_its_own(tmp_path):
     path = tmp_path / "own.toml"
-    line = '{ algorithm = "valen", params = { warmup = 9, lr = 0.1 }, scale = { laptop.params.warmup = 3 } }'
+    line = (
+        '{ algorithm = "valen", params = { warmup_epochs = 9, lr = 0.1 }, scale = { laptop.params.warmup_epochs = 3 } }'
+    )
     head = '[scale.laptop]\n[scale.paper]\n[[panel]]\nname = "a"\ndatasets = ["lost"]\nfolds = 1\n'
     path.write_text(f"methods = [{line}]\n{head}")
     for scale, warmup in (("laptop", 3), ("paper", 9)):
         (cell,) = load_recipe(path, scale).cells()
-        assert cell.params == {"warmup": warmup, "lr": 0.1}
-    path.write_text(f"methods = [{line.replace('params.warmup', 'warmup')}]\n{head}")
+        assert cell.params == {"warmup_epochs": warmup, "lr": 0.1}
+    path.write_text(f"methods = [{line.replace('params.warmup_epochs', 'warmup_epochs')}]\n{head}")
     with pytest.raises(ValueError, match="a method is a name or a table of"):
         load_recipe(path)
     misspelt = f"methods = [{line.replace('laptop', 'labtop')}]\n{head}"
@@ -232,7 +234,7 @@ def test_no_method_spends_a_whole_recipe_in_its_warmup():
         for scale in scales(path):
             for cell in load_recipe(path, scale).cells("valen"):
                 model = estimator_of(cell)
-                assert model.method.warmup < model.epochs, (path.stem, scale)
+                assert model.method.warmup_epochs < model.epochs, (path.stem, scale)
 
 
 def test_a_recipe_of_ones_own_is_found_beside_its_records(tmp_path, monkeypatch):

@@ -161,6 +161,9 @@ def test_every_public_name_can_be_had() -> None:
     assert set(mogd.__all__) <= set(dir(mogd))
     for name in mogd.__all__:
         assert getattr(mogd, name) is not None
+    for algorithm in ALGORITHMS.values():
+        assert algorithm.path.split(":")[1].split(".")[0] in mogd.__all__
+    assert {path.split(":")[1] for path in CALLBACKS.values()} <= set(mogd.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = mogd.nothing
 
