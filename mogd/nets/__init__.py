@@ -8,11 +8,13 @@ from typing import Any
 
 from mogd.nets.base import Net, Normalize, channel_statistics
 from mogd.nets.images import WideBlock, cnn, convnet, wide_resnet
+from mogd.nets.rbf import rbf
 from mogd.nets.tables import linear, mlp
 
 BACKBONES: dict[str, Callable[..., Net]] = {
     "linear": linear,
     "mlp": mlp,
+    "rbf": rbf,
     "cnn": cnn,
     "convnet": convnet,
     "wide-resnet": wide_resnet,
@@ -42,5 +44,6 @@ __all__ = [
     "linear",
     "make_backbone",
     "mlp",
+    "rbf",
     "wide_resnet",
 ]

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 
 class Net(nn.Module):
-    """A body that gives features and a linear head that gives logits."""
+    """A body that gives features and a linear head that gives logits.
+
+    A subclass may have `prepare(x, generator)`, which learns from training rows what gradients do not train: it is
+    called once before training, and what it learns is kept in buffers, which are saved.
+    """
+
+    has_fixed_features = False  # whether the body has nothing to train, so that features may be computed once
 
     def __init__(self, body: nn.Module, n_features: int, n_classes: int) -> None:
         super().__init__()
