@@ -26,6 +26,7 @@ SMALL = {
     "convnet": {"width": 1 / 32},
 }
 SMALL["wide-resnet"] = {"depth": 10, "widen": 1, "width": 0.25}
+SMALL["airbench"] = {"width": 1 / 16}
 WITH_DROPOUT = [name for name in BACKBONES if "dropout" in signature(BACKBONES[name]).parameters]
 
 
@@ -134,7 +135,8 @@ def test_logits_are_the_head_of_the_features(name: str, shape: tuple[int, int, i
     x = torch.randn(5, *shape)
     features = net.features(x)
     assert features.ndim == 2
-    torch.testing.assert_close(net(x), features @ net.head.weight.T + net.head.bias)
+    bias = 0 if net.head.bias is None else net.head.bias
+    torch.testing.assert_close(net(x), features @ net.head.weight.T + bias)
 
 
 @pytest.mark.parametrize("name", WITH_DROPOUT)
@@ -194,7 +196,9 @@ def test_the_meta_step_shares_dropouts_masks(name: str) -> None:
 
 
 def test_refusals_name_the_way_out() -> None:
-    with pytest.raises(ValueError, match=r"one of linear, mlp, rbf, cnn, convnet, wide-resnet .* got 'resnet'"):
+    with pytest.raises(
+        ValueError, match=r"one of linear, mlp, rbf, cnn, convnet, wide-resnet, airbench or .* got 'resnet'"
+    ):
         make_backbone("resnet", (3, 32, 32), 10)
     with pytest.raises(ValueError, match=r"got \(64,\): reshape X"):
         make_backbone("cnn", (64,), 10)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
+from mogd.nets.airbench import airbench
 from mogd.nets.base import Net, Normalize, channel_statistics
 from mogd.nets.images import WideBlock, cnn, convnet, wide_resnet
 from mogd.nets.rbf import rbf
@@ -18,6 +19,7 @@ BACKBONES: dict[str, Callable[..., Net]] = {
     "cnn": cnn,
     "convnet": convnet,
     "wide-resnet": wide_resnet,
+    "airbench": airbench,
 }
 
 
@@ -38,6 +40,7 @@ __all__ = [
     "Net",
     "Normalize",
     "WideBlock",
+    "airbench",
     "channel_statistics",
     "cnn",
     "convnet",

@@ -16,19 +16,31 @@ class Net(nn.Module):
     """
 
     has_fixed_features = False  # whether the body has nothing to train, so that features may be computed once
+    in_bfloat16 = False  # whether the body computes in bfloat16; its weights stay float32, and the head computes in it
 
-    def __init__(self, body: nn.Module, n_features: int, n_classes: int) -> None:
+    def __init__(self, body: nn.Module, n_features: int, n_classes: int, *, bias: bool = True) -> None:
         super().__init__()
         self.body = body
-        self.head = nn.Linear(n_features, n_classes)
+        self.head = nn.Linear(n_features, n_classes, bias=bias)
         nn.init.xavier_uniform_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        if bias:
+            nn.init.zeros_(self.head.bias)
 
     def features(self, x: Tensor) -> Tensor:
-        return self.body(x)
+        if not self.in_bfloat16:
+            return self.body(x)
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return self.body(x).to(self.head.weight.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
+
+
+class ChannelsLast(nn.Module):
+    """The layout in memory in which a processor's convolutions are quickest; no value changes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
 
 
 class Normalize(nn.Module):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from mogd.nets.base import Net, image_shape, scaled_sizes
+from mogd.nets.base import ChannelsLast, Net, image_shape, scaled_sizes
 
 
 def cnn(
@@ -103,13 +102,6 @@ class WideBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         entered = self.enter(x)
         return self.shortcut(entered if self.activate_first else x) + self.residual(entered)
-
-
-class ChannelsLast(nn.Module):
-    """The layout in memory in which a processor's convolutions are quickest; no value changes."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.contiguous(memory_format=torch.channels_last)
 
 
 class GlobalAverage(nn.Module):
