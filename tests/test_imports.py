@@ -28,6 +28,8 @@ MAY_IMPORT = {
     "progress": set(),
     "nets": set(),
     "augment": set(),
+    "views": set(),
+    "optim": set(),
     "datasets": BELOW,
     "methods": BELOW,
     "estimator": BELOW,
