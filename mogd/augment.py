@@ -14,13 +14,35 @@ from torch.nn.functional import pad
 
 GREY = 127
 Transform = Callable[[Tensor, torch.Generator], Tensor]
+Augment = Callable[..., Tensor]  # of images and, optionally, their indices
 Operation = Callable[[Tensor, Tensor], Tensor]  # images in [0, 1] and the magnitude in [0, 1] of each
 
 
 def flip(x: Tensor, generator: torch.Generator) -> Tensor:
     """Every second row, on average, from right to left."""
-    chosen = (torch.rand(len(x), generator=generator) < 0.5).to(x.device)
-    return torch.where(chosen[:, None, None, None], _kornia().geometry.transform.hflip(x), x)
+    return _mirrored(x, torch.rand(len(x), generator=generator) < 0.5)
+
+
+class AlternatingFlip:
+    """A row that was from left to right when it was last seen comes from right to left now (Jordan, 2024).
+
+    Two epochs show every row both ways, where independent draws show half of them the same way twice. The first way is
+    drawn. It knows the rows by their index.
+    """
+
+    def __init__(self, n_rows: int, generator: torch.Generator) -> None:
+        self.turned = torch.rand(n_rows, generator=generator) < 0.5
+
+    def __call__(self, x: Tensor, index: Tensor) -> Tensor:
+        index = index.cpu()
+        chosen = self.turned[index]
+        self.turned[index] = ~chosen
+        return _mirrored(x, chosen)
+
+
+def _mirrored(x: Tensor, chosen: Tensor) -> Tensor:
+    chosen = chosen.to(x.device)[:, None, None, None]
+    return torch.where(chosen, _kornia().geometry.transform.hflip(x), x)
 
 
 def crop(x: Tensor, generator: torch.Generator, margin: int = 4) -> Tensor:
@@ -32,6 +54,11 @@ def crop(x: Tensor, generator: torch.Generator, margin: int = 4) -> Tensor:
     box = torch.stack([left, top, right, top, right, bottom, left, bottom], dim=1).reshape(-1, 4, 2)
     continued = pad(x, (margin, margin, margin, margin), mode="reflect")
     return _kornia().geometry.transform.crop_by_indices(continued, box, size=(height, width))
+
+
+def translate(x: Tensor, generator: torch.Generator) -> Tensor:
+    """`crop` by up to 2 pixels."""
+    return crop(x, generator, margin=2)
 
 
 def cutout(x: Tensor, generator: torch.Generator, size: int = 16) -> Tensor:
@@ -116,11 +143,15 @@ AUGMENTATIONS: dict[str, tuple[Transform, ...]] = {
     "flip-crop": (flip, crop),  # FixMatch's weak augmentation
     "cutout": (flip, cutout),  # the MoGD paper's words: "containing Cutout and random horizontal flip"
     "randaugment": (flip, crop, rand_augment, cutout),  # FixMatch's strong augmentation
+    "alternate": (translate,),  # airbench's: behind an alternating flip
 }
 
 
-def make_augmentation(name: str, shape: Sequence[int], generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-    """The augmentation of that name for uint8 images of `shape` (channels, height, width), drawing from `generator`."""
+def make_augmentation(name: str, shape: Sequence[int], generator: torch.Generator, n_rows: int = 0) -> Augment:
+    """The augmentation of that name for uint8 images of `shape` (channels, height, width), drawing from `generator`.
+
+    It takes images and, for "alternate", their indices among the `n_rows` rows that train.
+    """
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment must be None or one of {', '.join(AUGMENTATIONS)}; got {name!r}")
     if len(shape) != 3 or min(shape[1:]) < 5:
@@ -130,13 +161,18 @@ def make_augmentation(name: str, shape: Sequence[int], generator: torch.Generato
         )
     if name == "randaugment" and shape[0] not in (1, 3):
         raise ValueError(f"augment='randaugment' needs 1 or 3 channels; got {shape[0]}: take 'cutout' or 'flip-crop'")
-    _kornia()  # a missing package is told before training starts
+    _kornia()  # a missing package is reported before training starts
+    alternate = AlternatingFlip(n_rows, generator) if name == "alternate" else None
 
-    def augment(batch: Tensor) -> Tensor:
+    def augment(batch: Tensor, index: Tensor | None = None) -> Tensor:
         if batch.dtype != torch.uint8:
             raise ValueError(
                 f"augment={name!r} needs images of dtype uint8 (0 to 255); got {batch.dtype}: pass X as uint8"
             )
+        if alternate is not None:
+            if index is None:
+                raise ValueError("augment='alternate' needs the index of every row: augment(batch, index)")
+            batch = alternate(batch, index)
         for transform in AUGMENTATIONS[name]:
             batch = transform(batch, generator)
         return batch

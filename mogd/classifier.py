@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -21,10 +22,13 @@ from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Method, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
-from mogd.nets import Normalize, channel_statistics, make_backbone
+from mogd.nets import Net, Normalize, channel_statistics, make_backbone
 from mogd.training import History, Settings, seeded, train
 
 CallbackSpec = str | dict[str, Any] | Callback
+
+PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
+FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
 
 
 class PartialLabelClassifier(PartialLabelEstimator):
@@ -151,14 +155,15 @@ class PartialLabelClassifier(PartialLabelEstimator):
         with seeded(seed, device):
             data = self._tensors(rows, device)
             self.input_ = np.empty((0, *data.x.shape[1:]), dtype=str(data.x.dtype).removeprefix("torch."))
-            self.module_ = self._network(data.x).to(device=device, dtype=self._dtype())
+            self.module_ = self._network(data.x, generator).to(device=device, dtype=self._dtype())
             callbacks = self._choose(method, data, clean_given)
+            trained, data = _with_features(self.module_, data)
             augment = self._augmentation(data.x, generator)
             confidence, self.history_ = train(
-                self.module_, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
+                trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
             )
             if not method.updates_confidence:
-                confidence = posterior(forward_in_chunks(self.module_, data.x), data.candidates)
+                confidence = posterior(forward_in_chunks(trained, data.x), data.candidates)
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
         self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # a row that only guides is sure
@@ -262,7 +267,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
             is_clean=torch.from_numpy(rows.is_clean).to(device),
         )
 
-    def _network(self, x: Tensor) -> nn.Module:
+    def _network(self, x: Tensor, generator: torch.Generator | None = None) -> nn.Module:
+        """The network for rows like `x`; with a generator it is a new one, which learns from `x` what it must first."""
         n_classes = len(self.classes_)
         if isinstance(self.backbone, str):
             net: nn.Module = make_backbone(self.backbone, x.shape[1:], n_classes, **(self.backbone_params or {}))
@@ -270,8 +276,13 @@ class PartialLabelClassifier(PartialLabelEstimator):
             net = copy.deepcopy(self.backbone)
         else:
             raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone!r}")
-        if x.dtype == torch.uint8:
-            net = nn.Sequential(Normalize(*channel_statistics(x)), net)
+        normalize = Normalize(*channel_statistics(x)).to(x.device, self._dtype()) if x.dtype == torch.uint8 else None
+        if generator is not None and hasattr(net, "prepare"):
+            rows = x[torch.randperm(len(x), generator=generator)[:PREPARE_ROWS].to(x.device)]
+            net = net.to(device=x.device, dtype=self._dtype())
+            cast(Any, net).prepare(rows if normalize is None else normalize(rows), generator)
+        if normalize is not None:
+            net = nn.Sequential(normalize, net)
         with torch.no_grad():
             net.eval()
             shape = tuple(net.to(device=x.device, dtype=self._dtype())(x[:1]).shape)
@@ -285,6 +296,16 @@ class PartialLabelClassifier(PartialLabelEstimator):
         from mogd.augment import make_augmentation
 
         return make_augmentation(self.augment, tuple(x.shape[1:]), generator)
+
+
+def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, TrainingData]:
+    """What is trained and on which rows: where the features are fixed, the head on features that are computed once."""
+    if not isinstance(net, Net) or not net.has_fixed_features:
+        return net, data
+    if len(data.x) * net.head.in_features * net.head.weight.element_size() > FEATURE_BYTES:
+        return net, data
+    x, clean_x = (forward_in_chunks(net.body, rows) for rows in (data.x, data.clean_x))
+    return net.head, replace(data, x=x, clean_x=clean_x)
 
 
 def _warn_of_unused(rows: Rows, method: Method) -> None:

@@ -95,7 +95,7 @@ def recommend(profile: DataProfile) -> dict[str, Settings]:
 
 
 def _loss_schedule(profile: DataProfile) -> Settings:
-    if profile.network != "linear":
+    if profile.network not in ("linear", "kernel"):
         return {}
     warmup = WARMUP_FRACTION * min(1.0, WARMUP_ROWS / max(profile.n_rows, 1))
     return {"warmup_fraction": warmup, "finish_fraction": FINISH_FRACTION}
@@ -132,7 +132,7 @@ def _candidate_set_head(profile: DataProfile) -> Settings:
 def network_kind(model: nn.Module) -> str:
     """By the layers that train: the last alone, on the rows themselves or on a kernel's features; or deeper ones."""
     if is_closed_form(model):
-        return "kernel" if any(getattr(m, "is_kernel", False) for m in model.modules()) else "linear"
+        return "kernel" if any(getattr(m, "has_fixed_features", False) for m in model.modules()) else "linear"
     return "convolutional" if any(isinstance(m, nn.Conv2d) for m in model.modules()) else "mlp"
 
 

@@ -10,7 +10,20 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from mogd.augment import AUGMENTATIONS, GREY, POOL, SIGNED, apply, crop, cutout, flip, make_augmentation, rand_augment
+from mogd.augment import (
+    AUGMENTATIONS,
+    GREY,
+    POOL,
+    SIGNED,
+    AlternatingFlip,
+    apply,
+    crop,
+    cutout,
+    flip,
+    make_augmentation,
+    rand_augment,
+    translate,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -29,6 +42,10 @@ def photographs(n: int = 8, seed: int = 2) -> Tensor:
     return (20 + 190 * fine).round().to(torch.uint8)
 
 
+def augmented(name: str, x: Tensor, seed: int) -> Tensor:
+    return make_augmentation(name, x.shape[1:], generator(seed), len(x))(x, torch.arange(len(x)))
+
+
 def test_flip_turns_whole_rows_and_about_half_of_them() -> None:
     x = noise(2000, (1, 4, 5))
     out = flip(x, generator())
@@ -36,6 +53,34 @@ def test_flip_turns_whole_rows_and_about_half_of_them() -> None:
     kept = (out == x).flatten(1).all(1)
     assert torch.all(turned | kept)
     assert abs(turned.float().mean() - 0.5) < 4 * 0.5 / 2000**0.5
+
+
+def test_the_alternating_flip_shows_every_row_both_ways_in_two_visits() -> None:
+    x = noise(50, (1, 4, 5))
+    alternate = AlternatingFlip(50, generator())
+    first, second = torch.randperm(50, generator=generator(3)), torch.randperm(50, generator=generator(4))
+    seen = torch.empty(2, *x.shape, dtype=torch.uint8)
+    seen[0, first], seen[1, second] = alternate(x[first], first), alternate(x[second], second)
+    as_it_is = (seen == x).flatten(2).all(2)
+    turned = (seen == x.flip(3)).flatten(2).all(2)
+    assert torch.all(as_it_is[0] == turned[1])
+    assert torch.all(as_it_is[1] == turned[0])
+    assert 10 < as_it_is[0].sum() < 40
+
+
+def test_translate_moves_by_two_pixels_at_most() -> None:
+    x = noise(200, (3, 12, 12))
+    out = translate(x, generator())
+    inner = [
+        [
+            torch.equal(row[:, 2:-2, 2:-2], of[:, 2 + i : 10 + i, 2 + j : 10 + j])
+            for i in range(-2, 3)
+            for j in range(-2, 3)
+        ]
+        for row, of in zip(out, x, strict=True)
+    ]
+    assert np.all(np.sum(inner, axis=1) == 1)
+    assert np.all(np.any(inner, axis=0))
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 12, 20)])
@@ -156,14 +201,14 @@ def test_same_seed_same_bits_own_draws_and_the_callers_state_untouched(name: str
     x = noise(40, shape)
     kept = x.clone()
     before = torch.get_rng_state()
-    first = make_augmentation(name, shape, generator(5))(x)
-    assert torch.equal(first, make_augmentation(name, shape, generator(5))(x))
-    assert not torch.equal(first, make_augmentation(name, shape, generator(6))(x))
+    first = augmented(name, x, 5)
+    assert torch.equal(first, augmented(name, x, 5))
+    assert not torch.equal(first, augmented(name, x, 6))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(x, kept)
     assert first.dtype == torch.uint8
     assert first.shape == x.shape
-    copies = make_augmentation(name, shape, generator(5))(x[:1].expand(40, -1, -1, -1))
+    copies = augmented(name, x[:1].expand(40, -1, -1, -1), 5)
     assert len({image.numpy().tobytes() for image in copies}) >= (2 if name == "flip" else 10)
 
 
@@ -173,7 +218,7 @@ def test_rows_are_not_mixed(name: str) -> None:
     x, neighbours = noise(60), noise(60, seed=9)
     even = torch.arange(60) % 2 == 0
     other = torch.where(even[:, None, None, None], x, neighbours)
-    first, second = (make_augmentation(name, (3, 32, 32), generator())(batch) for batch in (x, other))
+    first, second = (augmented(name, batch, 0) for batch in (x, other))
     assert torch.equal(first[even], second[even])
     assert not (first[~even] == second[~even]).flatten(1).all(1).any()
 
@@ -187,6 +232,8 @@ def test_refusals_name_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
         make_augmentation("randaugment", (4, 32, 32), generator())
     with pytest.raises(ValueError, match="dtype uint8"):
         make_augmentation("flip", (1, 8, 8), generator())(torch.zeros(2, 1, 8, 8))
+    with pytest.raises(ValueError, match="'alternate' needs the index of every row"):
+        make_augmentation("alternate", (1, 8, 8), generator(), 2)(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
     monkeypatch.setitem(sys.modules, "kornia", None)
     with pytest.raises(ImportError, match=r"mogd\[images\]"):
         make_augmentation("flip", (1, 8, 8), generator())

@@ -192,7 +192,7 @@ def test_only_keeps_cells_by_the_beginning_of_words() -> None:
     assert {cell.algorithm for cell in rc} == {"rc"}  # and not every cell of MSRCv2
     weighted = recipe.cells("lost cc weighted")
     assert {(cell.dataset, cell.label) for cell in weighted} == {("lost", "CC, clean rows weighted")}
-    assert {cell.label for cell in recipe.cells("cc -weighted")} == {"CC"}
+    assert {cell.label for cell in recipe.cells("cc -weighted -same")} == {"CC"}
 
 
 def test_a_line_may_stand_in_some_panels_only(tmp_path):

@@ -29,6 +29,8 @@ MAY_IMPORT = {
     "nets": set(),
     "augment": set(),
     "advice": set(),
+    "views": set(),
+    "optim": set(),
     "datasets": BELOW,
     "methods": BELOW,
     "callbacks": {"methods"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from inspect import signature
 from itertools import pairwise
 
 import numpy as np
@@ -14,11 +15,28 @@ from torch.nn.functional import cross_entropy
 
 from mogd import PartialLabelClassifier
 from mogd.methods.meta import alignment
-from mogd.nets import BACKBONES, Normalize, WideBlock, channel_statistics, make_backbone
+from mogd.nets import BACKBONES, Net, Normalize, WideBlock, channel_statistics, make_backbone
 
 IMAGES = [(3, 32, 32), (1, 28, 28)]
-SMALL = {"linear": {}, "mlp": {"width": 0.05}, "cnn": {"width": 0.25}, "convnet": {"width": 1 / 32}}
+SMALL = {
+    "linear": {},
+    "rbf": {"landmarks": 8},
+    "mlp": {"width": 0.05},
+    "cnn": {"width": 0.25},
+    "convnet": {"width": 1 / 32},
+}
 SMALL["wide-resnet"] = {"depth": 10, "widen": 1, "width": 0.25}
+SMALL["airbench"] = {"width": 1 / 16}
+WITH_DROPOUT = [name for name in BACKBONES if "dropout" in signature(BACKBONES[name]).parameters]
+
+
+def small(name: str, shape: tuple[int, int, int], n_classes: int, **params: object) -> Net:
+    """A small backbone, ready to be trained on images of noise."""
+    net = make_backbone(name, shape, n_classes, **(SMALL[name] | params))
+    if hasattr(net, "prepare"):
+        generator = torch.Generator().manual_seed(0)
+        net.prepare(torch.randn(40, *shape, generator=generator), generator)
+    return net
 
 
 def count(net: nn.Module) -> int:
@@ -113,26 +131,25 @@ def test_a_wide_block_is_its_formula() -> None:
 @pytest.mark.parametrize("shape", IMAGES)
 @pytest.mark.parametrize("name", BACKBONES)
 def test_logits_are_the_head_of_the_features(name: str, shape: tuple[int, int, int]) -> None:
-    net = make_backbone(name, shape, 7, **SMALL[name]).eval()
+    net = small(name, shape, 7).eval()
     x = torch.randn(5, *shape)
     features = net.features(x)
     assert features.ndim == 2
-    torch.testing.assert_close(net(x), features @ net.head.weight.T + net.head.bias)
+    bias = 0 if net.head.bias is None else net.head.bias
+    torch.testing.assert_close(net(x), features @ net.head.weight.T + bias)
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", WITH_DROPOUT)
 def test_dropout_is_off_at_test_time(name: str) -> None:
-    params = SMALL[name] | ({} if name == "linear" else {"dropout": 0.5})
-    net = make_backbone(name, (1, 28, 28), 3, **params)
+    net = small(name, (1, 28, 28), 3, dropout=0.5)
     x = torch.randn(6, 1, 28, 28)
     net.eval()
     assert torch.equal(net(x), net(x))
-    if name != "linear":
-        net.train()
-        assert not torch.equal(net(x), net(x))
+    net.train()
+    assert not torch.equal(net(x), net(x))
 
 
-@pytest.mark.parametrize("name", [name for name in BACKBONES if name != "linear"])
+@pytest.mark.parametrize("name", [name for name in BACKBONES if name not in ("linear", "rbf")])
 def test_width_scales_the_layers(name: str) -> None:
     params = {key: value for key, value in SMALL[name].items() if key != "width"}
     sizes = [count(make_backbone(name, (3, 32, 32), 10, width=w, **params)) for w in (0.25, 0.5, 1.0)]
@@ -151,8 +168,7 @@ def test_batch_norm_momentum_is_a_parameter() -> None:
 def test_the_meta_step_passes_forward_through(name: str, shape: tuple[int, int, int]) -> None:
     """Forward mode works (no warning of a slower way), in training mode, and equals the gradients' inner product."""
     torch.manual_seed(0)
-    params = SMALL[name] | ({} if name == "linear" else {"dropout": 0.0})
-    net = make_backbone(name, shape, 3, **params).double()
+    net = small(name, shape, 3, **({"dropout": 0.0} if name in WITH_DROPOUT else {})).double()
     x, clean_x = torch.randn(4, *shape).double(), torch.randn(5, *shape).double()
     clean_y = torch.tensor([0, 1, 2, 1, 0])
     with warnings.catch_warnings():
@@ -169,7 +185,7 @@ def test_the_meta_step_passes_forward_through(name: str, shape: tuple[int, int, 
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_the_meta_step_shares_dropouts_masks(name: str) -> None:
-    net = make_backbone(name, (1, 28, 28), 3, **SMALL[name])
+    net = small(name, (1, 28, 28), 3)
     x = torch.randn(4, 1, 28, 28)
     torch.manual_seed(3)
     logits, found = alignment(net, x, x, torch.tensor([0, 1, 2, 0]))
@@ -180,7 +196,9 @@ def test_the_meta_step_shares_dropouts_masks(name: str) -> None:
 
 
 def test_refusals_name_the_way_out() -> None:
-    with pytest.raises(ValueError, match=r"one of linear, mlp, cnn, convnet, wide-resnet .* got 'resnet'"):
+    with pytest.raises(
+        ValueError, match=r"one of linear, mlp, rbf, cnn, convnet, wide-resnet, airbench or .* got 'resnet'"
+    ):
         make_backbone("resnet", (3, 32, 32), 10)
     with pytest.raises(ValueError, match=r"got \(64,\): reshape X"):
         make_backbone("cnn", (64,), 10)

@@ -38,11 +38,8 @@ def probabilities(name: str, X: np.ndarray, y: np.ndarray, **params: Any) -> np.
 def _train(X: np.ndarray, y: np.ndarray, params: dict[str, Any]) -> np.ndarray:
     from mogd.classifier import PartialLabelClassifier
 
-    return (
-        PartialLabelClassifier("supervised", **({"random_state": SEED, "callbacks": ()} | params))
-        .fit(X, y)
-        .predict_proba(X)
-    )
+    settings = {"random_state": SEED, "callbacks": ()} | params
+    return PartialLabelClassifier("supervised", **settings).fit(X, y).predict_proba(X)
 
 
 def _keep(path: Path, found: np.ndarray) -> None:

@@ -1,0 +1,92 @@
+"""The defaults of the backbone `rbf` were chosen here, inside training folds (see `benchmarks.training_folds`).
+
+python -m benchmarks.rbf_backbone gamma --datasets lost msrcv2 --repetitions 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.training_folds import score
+from mogd.datasets import load, protocol
+
+Variant = tuple[str, dict[str, Any]]  # an algorithm and its settings
+
+BASE: dict[str, Variant] = {
+    "MoGD": ("mogd", {}),
+    "strength 0": ("mogd", {"strength": 0.0}),
+    "CC": ("cc", {}),
+    "PRODEN": ("proden", {}),
+}
+
+
+def with_params(variants: dict[str, Variant], label: str, **settings: Any) -> dict[str, Variant]:
+    return {f"{name}, {label}": (algorithm, {**own, **settings}) for name, (algorithm, own) in variants.items()}
+
+
+def gamma(variants: dict[str, Variant], values: tuple[float, ...], scale: str) -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    for value in values:
+        found |= with_params(variants, f"{scale}, gamma {value}", scale=scale, backbone_params={"gamma": value})
+    return found
+
+
+STUDIES: dict[str, dict[str, Variant]] = {
+    "gamma": gamma(BASE, (0.5, 1.0, 2.0, 3.0, 5.0), "minmax"),
+    "standard": gamma({"MoGD": BASE["MoGD"], "CC": BASE["CC"]}, (0.5, 1.0, 2.0, 3.0, 5.0), "standard"),
+    "strength": {f"strength {k}": ("mogd", {"strength": float(k)}) for k in (0, 0.3, 1, 3, 10)},
+    "landmarks": {
+        f"{name}, {m} landmarks": (algorithm, {**own, "backbone_params": {"landmarks": m}})
+        for m in (100, 300, 1000, 2000)
+        for name, (algorithm, own) in BASE.items()
+        if name in ("MoGD", "CC")
+    },
+    "raw": with_params(BASE, "raw features beside", backbone_params={"raw": True}),
+    "schedule": {
+        "warm-up 0": ("mogd", {"warmup": 0.0}),
+        "finish 0": ("mogd", {"finish": 0.0}),
+        "warm-up 0, finish 0": ("mogd", {"warmup": 0.0, "finish": 0.0}),
+        **{f"weight decay {w}": ("mogd", {"weight_decay": w}) for w in (1e-4, 3e-3, 1e-2)},
+        **{f"lr {lr}": ("mogd", {"lr": lr}) for lr in (0.01, 0.025, 0.1, 0.2)},
+    },
+    "backbone": {
+        f"{name}, {backbone}, {scale}": (algorithm, {**own, "backbone": backbone, "scale": scale})
+        for backbone in ("linear", "mlp")
+        for scale in ("standard", "minmax")
+        for name, (algorithm, own) in BASE.items()
+        if name in ("MoGD", "CC")
+    },
+    "sure": {f"SURE, {scale}": ("sure", {"scale": scale}) for scale in ("standard", "minmax")},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--datasets", nargs="+", default=["lost", "msrcv2", "birdsong"])
+    parser.add_argument("--repetitions", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in options.datasets:
+        dataset = load(name)
+        for label, (algorithm, params) in STUDIES[options.study].items():
+            began, scores = time.process_time(), []
+            for r in range(options.repetitions):
+                outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
+                split = protocol(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+                settings = {"scale": "minmax", **params}
+                if algorithm != "sure":
+                    settings = {"backbone": "rbf", "random_state": r, **settings}
+                scores.append(score(algorithm, split, **settings))
+            error = np.std(scores) / len(scores) ** 0.5
+            seconds = (time.process_time() - began) / options.repetitions
+            print(f"{name:9s} {label:36s} {np.mean(scores):6.2f} ± {error:.2f}  {seconds:.1f} s a fit", flush=True)
+
+
+if __name__ == "__main__":
+    main()

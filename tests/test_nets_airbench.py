@@ -1,0 +1,90 @@
+"""airbench's network: its size, its whitening, its identity start, and bfloat16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mogd
+from mogd.nets import make_backbone
+from mogd.nets.airbench import WHITENING_EPS, DiracConv, Whitening
+
+
+def photographs(n: int, shape: tuple[int, int, int], seed: int = 0) -> torch.Tensor:
+    """Smooth images, whose patches are anything but white."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.randn(n, shape[0], 6, 6, generator=generator)
+    return nn.functional.interpolate(coarse, size=shape[1:], mode="bicubic") + 0.05 * torch.randn(
+        n, *shape, generator=generator
+    )
+
+
+@pytest.mark.parametrize(("channels", "side"), [(3, 32), (1, 28), (1, 32), (3, 28)])
+@pytest.mark.parametrize("width", [1.0, 0.25])
+def test_the_number_of_parameters(channels: int, side: int, width: float) -> None:
+    net = make_backbone("airbench", (channels, side, side), 10, width=width)
+    a, b = (64, 256) if width == 1 else (16, 64)
+    first = 8 * channels  # four pixels a patch, both signs
+    kernels = 9 * (first * a + a * a + a * b + 3 * b * b)
+    expected = kernels + first + 2 * a + 4 * b + 10 * b  # biases of whitening and BatchNorm, head without one
+    assert sum(p.numel() for p in net.parameters()) == expected
+    if (channels, width) == (3, 1.0):
+        assert expected == 1_971_352
+    assert net(torch.zeros(2, channels, side, side)).shape == (2, 10)
+
+
+def test_whitened_patches_are_white() -> None:
+    x = photographs(400, (3, 32, 32))
+    net = make_backbone("airbench", (3, 32, 32), 10, width=1 / 16)
+    net.prepare(x, torch.Generator())
+    whitening = net.body[1]
+    assert isinstance(whitening, Whitening)
+    out = whitening(x)[:, :12].transpose(0, 1).flatten(1)
+    moment = out @ out.T / out.shape[1]
+    patches = nn.functional.unfold(x, 2).transpose(1, 2).reshape(-1, 12)
+    values = torch.linalg.eigvalsh(patches.T @ patches / len(patches)).flip(0)
+    torch.testing.assert_close(moment, torch.diag(values / (values + WHITENING_EPS)), atol=2e-3, rtol=0)
+    assert torch.equal(whitening.weight[12:], -whitening.weight[:12])
+    assert "weight" not in dict(whitening.named_parameters())
+
+
+@pytest.mark.parametrize(("size", "out"), [(3, 8), (8, 8), (8, 3)])
+def test_a_convolution_begins_by_handing_its_input_on(size: int, out: int) -> None:
+    x = torch.randn(2, size, 5, 5)
+    handed = min(size, out)
+    torch.testing.assert_close(DiracConv(size, out)(x)[:, :handed], x[:, :handed])
+
+
+def test_bfloat16_is_close_and_keeps_float32_weights_and_statistics() -> None:
+    torch.manual_seed(0)
+    net = make_backbone("airbench", (3, 32, 32), 10, width=0.25)
+    x = photographs(64, (3, 32, 32))
+    net.prepare(x, torch.Generator())
+    exact = net(x)
+    net.in_bfloat16 = True
+    half = net(x)
+    assert half.dtype == torch.float32
+    assert not torch.equal(half, exact)
+    torch.testing.assert_close(half, exact, atol=0.1 * float(exact.detach().std()), rtol=0.05)
+    half.square().mean().backward()
+    assert {p.grad.dtype for p in net.parameters() if p.grad is not None} == {torch.float32}
+    assert {b.dtype for b in net.buffers() if b.is_floating_point()} == {torch.float32}
+
+
+def test_it_learns_and_survives_saving(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=240)
+    X = rng.integers(0, 120, (240, 1, 28, 28))
+    X[y == 1, :, ::2] += 100
+    X[y == 2, :, :, ::2] += 100
+    X = X.astype(np.uint8)
+    candidates = np.eye(3, dtype=bool)[y] | (rng.random((240, 3)) < 0.2)
+    params = {"backbone": "airbench", "backbone_params": {"width": 1 / 16}, "epochs": 8, "batch_size": 20, "lr": 0.1}
+    model = mogd.make("cc", **params, random_state=0).fit(X[40:], candidates[40:])
+    assert model.score(X[:40], y[:40]) > 0.9
+    mogd.save(model, tmp_path / "model")
+    assert np.array_equal(mogd.load(tmp_path / "model").predict_proba(X), model.predict_proba(X))

@@ -1,0 +1,149 @@
+"""The kernel backbone against its formulas, and as a part of the classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mogd
+from mogd import PartialLabelClassifier
+from mogd.nets import make_backbone
+from mogd.nets.rbf import LARGEST_EIGENVALUE, RBFNet, means_of_rows
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def rows(n: int = 200, d: int = 5, seed: int = 1) -> torch.Tensor:
+    return 3 + 2 * torch.randn(n, d, generator=generator(seed), dtype=torch.float64)
+
+
+def prepared(x: torch.Tensor, **params: object) -> RBFNet:
+    net = make_backbone("rbf", x.shape[1:], 3, **params).to(x.dtype)
+    assert isinstance(net, RBFNet)
+    net.prepare(x, generator())
+    return net
+
+
+def test_features_are_centred_and_have_one_largest_eigenvalue_whatever_the_data() -> None:
+    for x in (rows(), 1000 * rows(seed=2) + 1e5, rows(300, 40)):
+        f = prepared(x, landmarks=50).features(x)
+        assert torch.allclose(f.mean(dim=0), torch.zeros(()).double(), atol=1e-9)
+        assert torch.linalg.eigvalsh(f.T @ f / len(x))[-1] == pytest.approx(LARGEST_EIGENVALUE)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 3.0])
+def test_inner_products_are_those_of_the_kernel(gamma: float) -> None:
+    """At the landmarks Nyström's features reproduce the kernel; from the landmarks' centre the offset drops out."""
+    x = rows()
+    net = prepared(x, landmarks=30, gamma=gamma)
+    distances = torch.cdist(x, x)
+    mean = distances.sum() / (200 * 199)
+    landmarks = net.body.landmarks / net.body.stretch + net.body.shift
+    expected = torch.exp(-gamma * torch.cdist(landmarks, landmarks).square() / (2 * mean**2))
+    f = net.features(landmarks) + net.body.offset
+    scale = (f[0] @ f[0]).sqrt()
+    torch.testing.assert_close(f @ f.T / scale**2, expected, atol=1e-5, rtol=0)
+
+
+def test_every_landmark_is_the_mean_of_two_rows_or_more() -> None:
+    x = rows(40)
+    for count in (3, 20, 39):
+        centres = means_of_rows(x, count, generator())
+        assert centres.shape == (count, 5)
+        assert torch.cdist(centres, x).min() > 1e-3
+    lone = torch.cat([torch.zeros(10, 1), torch.full((1, 1), 9.0)]).double()
+    assert means_of_rows(lone, 5, generator()).max() <= 4.5  # the outlier is never kept by itself
+
+
+def test_raw_puts_the_row_beside() -> None:
+    x = rows()
+    f = prepared(x, landmarks=20, raw=True).features(x)
+    own = f[:, -5:]
+    ratio = own / (x - x.mean(dim=0))
+    assert f.shape[1] > 20
+    torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio))
+
+
+def test_sizes_follow_the_rows() -> None:
+    assert len(prepared(rows(200), landmarks=1000).body.landmarks) == 100
+    assert len(prepared(rows(200), landmarks=30).body.landmarks) == 30
+    for x in (rows(1), rows(3), torch.ones(20, 4, dtype=torch.float64)):
+        assert torch.isfinite(prepared(x)(x)).all()
+
+
+def test_the_generator_decides() -> None:
+    x = rows()
+    nets = [make_backbone("rbf", (5,), 3, landmarks=20).double() for _ in range(3)]
+    for net, seed in zip(nets, (0, 0, 1), strict=True):
+        net.prepare(x, generator(seed))
+    first, again, other = (net.features(x) for net in nets)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_float32_is_close_to_float64() -> None:
+    x = rows(400, 20)
+    net = prepared(x)
+    small = make_backbone("rbf", (20,), 3)
+    small.prepare(x.float(), generator())
+    difference = (small.features(x.float()).double() @ small.features(x.float()).double().T) - (
+        net.features(x) @ net.features(x).T
+    )
+    assert difference.abs().max() < 1e-2 * (net.features(x) ** 2).sum(dim=1).max()
+
+
+def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three rings around each other, which no linear model can part."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    angle, radius = rng.uniform(0, 2 * np.pi, n), 1 + y + 0.15 * rng.standard_normal(n)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1), y
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", ["mogd", "cc", "proden"])
+def test_it_parts_rings_and_survives_saving(method: str, dtype: str, tmp_path: Path) -> None:
+    X, y = rings(300, 0)
+    test_X, test_y = rings(200, 1)
+    candidates = np.eye(3, dtype=bool)[y] | (np.random.default_rng(2).random((300, 3)) < 0.2)
+    options = {"backbone": "rbf", "epochs": 20, "random_state": 0, "dtype": dtype}
+    model = mogd.make(method, **options).fit(X[30:], candidates[30:], X_val=X[:30], y_val=y[:30])
+    assert model.score(test_X, test_y) > 0.9
+    assert (
+        mogd.make(method, **(options | {"backbone": "linear"}))
+        .fit(X[30:], candidates[30:], X_val=X[:30], y_val=y[:30])
+        .score(test_X, test_y)
+        < 0.7
+    )
+    mogd.save(model, tmp_path / "model")
+    assert np.array_equal(mogd.load(tmp_path / "model").predict_proba(test_X), model.predict_proba(test_X))
+    again = mogd.make(method, **options).fit(X[30:], candidates[30:], X_val=X[:30], y_val=y[:30])
+    assert np.array_equal(again.predict_proba(test_X), model.predict_proba(test_X))
+
+
+def test_features_computed_once_train_the_same_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rings(100, 0)
+    options = {"backbone": "rbf", "epochs": 3, "random_state": 0, "dtype": "float64"}
+    once = PartialLabelClassifier("pce", **options).fit(X, y)
+    monkeypatch.setattr("mogd.classifier.FEATURE_BYTES", 0)
+    each = PartialLabelClassifier("pce", **options).fit(X, y)
+    np.testing.assert_allclose(once.predict_proba(X), each.predict_proba(X), atol=1e-12)
+
+
+def test_images_are_normalised_first() -> None:
+    X = np.random.default_rng(0).integers(0, 256, (60, 1, 6, 6), dtype=np.uint8)
+    y = (X.mean(axis=(1, 2, 3)) > 127).astype(int)
+    model = PartialLabelClassifier("pce", "rbf", epochs=40, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.9
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="landmarks must be a whole number of at least 1; got 0"):
+        make_backbone("rbf", (5,), 3, landmarks=0)
+    with pytest.raises(ValueError, match="gamma must be a number above 0; got -1"):
+        make_backbone("rbf", (5,), 3, gamma=-1)
