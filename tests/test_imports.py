@@ -21,9 +21,13 @@ PAPERS = {algorithm.path.split(":")[0] for algorithm in ALGORITHMS.values()}
 
 # the part of the package -> the parts it may import beside itself; a part not named here may import neither the shell,
 # nor the report, nor the experiments
-BELOW = {"candidates", "metrics"}
+BELOW = {"candidates", "evidence", "labels", "crowd", "metrics"}
 MAY_IMPORT = {
-    "candidates": set(),
+    "labels": set(),
+    "evidence": {"labels"},
+    "forms": {"evidence", "labels"},
+    "candidates": {"evidence", "forms", "labels"},
+    "crowd": {"evidence"},
     "metrics": set(),
     "progress": set(),
     "nets": set(),

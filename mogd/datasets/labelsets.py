@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from mogd.candidates import VOTE_COLUMNS
+import numpy as np
+
 from mogd.datasets.frames import need
+from mogd.evidence import Evidence, Statements, read_annotators, read_votes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,31 +41,41 @@ def column_sets(column: pl.Series, delimiter: str | None = None) -> Sets:
     return [sets[cell] for cell in cells]
 
 
-def annotator_sets(frame: pl.DataFrame, annotators: Sequence[str]) -> Sets:
-    """The labels that at least one annotator gave to each row."""
+def read_annotator_columns(frame: pl.DataFrame, annotators: Sequence[str], abstain: Any = None) -> Statements:
+    """What each annotator's column says of each row."""
     for name in annotators:
         need(frame, name, "an annotator")
-    votes = [column_labels(frame[name]) for name in annotators]
-    return [[label for label in row if label is not None] for row in zip(*votes, strict=True)]
+    return read_annotators([column_labels(frame[name]) for name in annotators], annotators, abstain=abstain)
 
 
-def vote_sets(votes: pl.DataFrame, ids: Sequence[Any]) -> Sets:
-    """The labels that at least one worker gave to each row; the column task holds the row's id."""
-    for name in VOTE_COLUMNS:
-        need(votes, name, "the votes")
-    sets: Sets = [[] for _ in ids]
-    where = {str(name): row for row, name in enumerate(ids)}
-    tasks = [str(task) for task in votes["task"].to_list()]
-    strange = [task for task in dict.fromkeys(tasks) if task not in where]
-    if strange:
-        raise ValueError(
-            f"the votes name {len(strange)} tasks that are no row of the table, such as {strange[0]!r}: drop these "
-            "votes, or name the table's id column"
-        )
-    for task, label in zip(tasks, column_labels(votes["label"]), strict=True):
-        if label is not None:
-            sets[where[task]].append(label)
+def read_vote_table(votes: pl.DataFrame, ids: Sequence[Any], abstain: Any = None) -> Statements:
+    """What each worker says of each row; the column task holds the row's id."""
+    columns = {name: votes[name].to_list() for name in votes.columns}
+    if "label" in columns:
+        columns["label"] = column_labels(votes["label"])
+    return read_votes(columns, ids, abstain=abstain)
+
+
+def statement_sets(statements: Statements) -> Sets:
+    """The labels said of each row, in the order of the statements and as often as they were said."""
+    sets: Sets = [[] for _ in range(statements.n_rows)]
+    for row, label in zip(statements.row.tolist(), statements.label.tolist(), strict=True):
+        sets[row].append(label)
     return sets
+
+
+def statement_evidence(statements: Statements, sets: Sets, classes: Sequence[Any]) -> Evidence:
+    """The evidence behind `sets`, which are those of the statements with their labels brought to one kind.
+
+    What was said of a label that is no class (in the votes of clean rows alone) is left out.
+    """
+    where = {label: i for i, label in enumerate(classes)}
+    index = np.array([where.get(label, -1) for label in chain.from_iterable(sets)], dtype=np.int64)
+    known = index >= 0
+    parts = {name: getattr(statements, name)[known] for name in ("label", "row", "source", "weight")}
+    evidence = statements._replace(**parts).evidence(index[known])
+    assert evidence is not None
+    return evidence
 
 
 def column_labels(column: pl.Series) -> list[Any]:

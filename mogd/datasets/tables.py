@@ -6,18 +6,28 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mogd.candidates import as_candidates, as_labels, name_rows
+from mogd.candidates import Candidates, as_candidates, as_labels, name_rows
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
 from mogd.datasets.frames import MISSING, Path_, need, read_frame
-from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
+from mogd.datasets.labelsets import (
+    Sets,
+    column_labels,
+    column_sets,
+    of_one_kind,
+    read_annotator_columns,
+    read_vote_table,
+    statement_evidence,
+    statement_sets,
+)
+from mogd.evidence import Evidence, Statements
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,6 +42,7 @@ class TableDataset(PartialDataset):
     clean_X: np.ndarray | None = None
     clean_y: np.ndarray | None = None  # labels
     clean_ids: np.ndarray | None = None
+    clean_candidates: Candidates | None = None  # what annotators or votes said of the clean rows
     id_name: str | None = None  # the column that names the rows
     table_ids: np.ndarray | None = None  # the names of all rows of the table, in its order
     encoder: Encoder | None = None
@@ -54,6 +65,7 @@ def read_table(
     impute: str | None = None,
     delimiter: str | None = None,
     empty: str = "error",
+    abstain: Any = None,
     missing: Sequence[str] = MISSING,
 ) -> TableDataset:
     """Read a CSV, TSV, Parquet or Feather table whose rows carry candidate labels.
@@ -62,7 +74,8 @@ def read_table(
     ----------
     candidates : the column of candidate sets: delimited text ("a|b"), a JSON list, an Arrow list, or plain labels.
     annotators : instead, columns that hold one annotator's label each; the set of a row is what any of them said.
-    votes : instead, a second table with the columns task (a row's id), worker, label.
+    votes : instead, a second table with the columns task (a row's id), worker (or annotator, performer), label and,
+        where given, weight.
     id : the column that names the rows, each name once; by default the column `id`, or the row's number from 0.
     clean : where the labels are that are known for sure: a column of this table (empty where not known), or a second
         table, with either the id and the label of rows of this one, or features and labels of further rows. These rows
@@ -75,6 +88,8 @@ def read_table(
     impute : None, "median", "mean" or "most_frequent". Missing cells are counted in a warning; filled only if asked.
     delimiter : of candidate sets in text; by default the first of | ; , that occurs in the column.
     empty : what to do with a row without any candidate: "error", "drop" it, or give it "all" labels.
+    abstain : of annotators and votes, the value or values that mean that nothing was said; () if there is none and a
+        negative number is a label.
     missing : the cells of a text file that count as missing.
     """
     if empty not in ("error", "drop", "all"):
@@ -82,7 +97,7 @@ def read_table(
     frame = read_frame(path, missing=missing)
     id = "id" if id is None and "id" in frame.columns and "id" not in ignore else id
     ids = row_ids(frame, id)
-    sets, used = _sets(frame, candidates, annotators, votes, ids, delimiter, missing)
+    sets, used, said = _sets(frame, candidates, annotators, votes, ids, delimiter, missing, abstain)
     true_sets = _label_sets(frame, truth, "the true labels") if truth else [[] for _ in sets]
     for name in ignore:
         need(frame, name, "ignore")
@@ -90,6 +105,7 @@ def read_table(
     skip = [str(name) for name in dict.fromkeys([id, truth, *used, *own_clean, *ignore]) if name]
     clean_frame, clean_sets, clean_ids, taken = _clean(frame, clean, clean_label, id, ids, skip, missing)
     sets, true_sets, clean_sets = of_one_kind(sets, true_sets, clean_sets)
+    all_sets = sets
     kept, sets = _kept_rows(sets, taken, ids, empty, path)
     encoder = _encoder(images, image_column, size, skip, impute).fit(frame)
     X, empty_cells = encoder.transform(frame[kept]), Counter(encoder.missing_)
@@ -101,16 +117,23 @@ def read_table(
     _check_leak(encoder, classes)
     _tell_unseen(sets, clean_sets)
     known = _indices(true_sets, classes)
+    checked = as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep")
+    clean_candidates = None
+    if said is not None:
+        evidence = statement_evidence(said, all_sets, classes)
+        checked = replace(checked, evidence=evidence[kept])
+        clean_candidates = _said_of_clean(evidence, ids, clean_ids, checked.classes)
     return TableDataset(
         name=Path(path).stem,
         X=X,
-        candidates=as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep"),
+        candidates=checked,
         y=known[kept] if truth else None,
         ids=ids[kept],
         feature_names=encoder.feature_names_,
         clean_X=clean_X,
         clean_y=np.array([row[0] for row in clean_sets]) if clean_sets else np.array(classes)[:0],
         clean_ids=clean_ids,
+        clean_candidates=clean_candidates,
         id_name=id,
         table_ids=ids,
         encoder=encoder,
@@ -143,8 +166,9 @@ def _sets(
     ids: np.ndarray,
     delimiter: str | None,
     missing: Sequence[str],
-) -> tuple[Sets, list[str]]:
-    """The candidate sets, and the columns that held them."""
+    abstain: Any,
+) -> tuple[Sets, list[str], Statements | None]:
+    """The candidate sets, the columns that held them, and who said what where there are annotators or votes."""
     if annotators and votes:
         raise ValueError("candidates come from annotators or from votes: give one of the two")
     beside = [candidates] if candidates in frame.columns and (annotators or votes) else []
@@ -152,13 +176,23 @@ def _sets(
         source = "annotators" if annotators else "votes"
         warnings.warn(f"the labels come from the {source}; column {candidates!r} is left out", stacklevel=3)
     if votes:
-        return vote_sets(read_frame(votes, missing=missing), ids.tolist()), beside
+        said = read_vote_table(read_frame(votes, missing=missing), ids.tolist(), abstain)
+        return statement_sets(said), beside, said
     if annotators:
-        return annotator_sets(frame, annotators), [*annotators, *(name for name in beside if name not in annotators)]
+        said = read_annotator_columns(frame, annotators, abstain)
+        return statement_sets(said), [*annotators, *(name for name in beside if name not in annotators)], said
     if candidates is None:
         raise ValueError("candidates must name the column of candidate sets; or give annotators or votes")
     need(frame, candidates, "the candidates")
-    return column_sets(frame[candidates], delimiter), [candidates]
+    return column_sets(frame[candidates], delimiter), [candidates], None
+
+
+def _said_of_clean(evidence: Evidence, ids: np.ndarray, clean_ids: np.ndarray, classes: np.ndarray) -> Candidates:
+    """The clean rows' own votes; one that is no row of the table, or of which nobody said anything, has every label."""
+    where = {str(name): row for row, name in enumerate(ids.tolist())}
+    own = evidence.take(np.array([where.get(str(name), -1) for name in clean_ids.tolist()], dtype=np.int64))
+    matrix = own.totals(len(classes)) > 0
+    return Candidates(matrix | ~matrix.any(axis=1, keepdims=True), classes, own)
 
 
 def _label_sets(frame: pl.DataFrame, name: str, what: str) -> Sets:
