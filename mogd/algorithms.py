@@ -28,6 +28,7 @@ class Algorithm:
     paper: str
     needs_clean_set: bool = False
     needs_labels: bool = False  # whether rows with several candidates teach it nothing
+    needs_votes: bool = False  # whether plain sets, without who said what, stay unresolved
 
     def load(self) -> Any:
         module, attribute = self.path.split(":")
@@ -38,8 +39,8 @@ def _deep(name: str, attribute: str, title: str, paper: str, **more: Any) -> Alg
     return Algorithm(name, "deep", f"mogd.methods.{name}:{attribute}", title, paper, **more)
 
 
-def _classical(name: str, attribute: str, title: str, paper: str) -> Algorithm:
-    return Algorithm(name, "classical", f"mogd.classical.{name}:{attribute}", title, paper)
+def _classical(name: str, attribute: str, title: str, paper: str, **more: Any) -> Algorithm:
+    return Algorithm(name, "classical", f"mogd.classical.{name.replace('-', '')}:{attribute}", title, paper, **more)
 
 
 _TABLE = (
@@ -61,6 +62,8 @@ _TABLE = (
     _classical("clpl", "CLPL", "convex loss for partial labels", "Cour, Sapp, Taskar 2011"),
     _classical("sure", "SURE", "self-guided retraining", "Feng, An 2019"),
     _classical("plecoc", "PLECOC", "error-correcting output codes", "Zhang, Yu, Tang 2017"),
+    _classical("majority", "Majority", "majority of the votes", "baseline", needs_votes=True),
+    _classical("dawid-skene", "DawidSkene", "annotators' confusions", "Dawid, Skene 1979", needs_votes=True),
 )
 
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mogd.candidates import as_candidates, as_labels, name_rows
+from mogd.candidates import Candidates, as_candidates, as_labels, name_rows
+from mogd.evidence import Evidence, with_same_sources
 from mogd.metrics import covering_rate
 
 SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler}
@@ -42,19 +43,20 @@ class Rows:
     clean_X: np.ndarray
     clean_y: np.ndarray  # class indices
     n_partial: int
+    evidence: Evidence | None = None  # who said what of the partial rows
+    clean_evidence: Evidence | None = None  # and of the clean ones, by the same sources
+    clean_candidates: np.ndarray | None = None  # (n_clean, K) bool, the clean rows' own sets where they are known
 
     def join_clean(self, clean_weight: float) -> Rows:
         """The same rows with the clean ones behind them, each with its one candidate and the weight given."""
         if not len(self.clean_y):
             return self
         one_hot = np.eye(self.candidates.shape[1], dtype=bool)[self.clean_y]
-        return Rows(
+        return replace(
+            self,
             X=np.concatenate([self.X, self.clean_X]),
             candidates=np.concatenate([self.candidates, one_hot]),
             weight=np.concatenate([self.weight, np.full(len(one_hot), float(clean_weight))]),
-            clean_X=self.clean_X,
-            clean_y=self.clean_y,
-            n_partial=self.n_partial,
         )
 
 
@@ -74,17 +76,25 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     takes_images = False  # whether X may have more than two dimensions
     holds_rows: Any = False  # whether prediction needs rows of the training data
 
-    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
-        """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`."""
+    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, candidates_val: Any = None) -> Self:
+        """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`.
+
+        `candidates_val` are the clean rows' own sets, votes or scores, in any form of `y`: how the truth was labelled.
+        """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None: pass labels or candidate sets")
         X = self._check_features(X, reset=True)
         candidates = as_candidates(y, classes=self.classes, n_rows=len(X), unseen=self.unseen)
         self.classes_ = candidates.classes
         clean_X, clean_y = self._check_clean(X, X_val, y_val)
+        clean_sets = self._check_clean_sets(candidates_val, len(clean_y))
         self._fit_scaler(X, clean_X)
         X, clean_X = self._transform(X), self._transform(clean_X)
-        self._fit(Rows(X, candidates.matrix, np.ones(len(X)), clean_X, clean_y, len(X)))
+        rows = Rows(X, candidates.matrix, np.ones(len(X)), clean_X, clean_y, len(X), candidates.evidence)
+        if clean_sets is not None:
+            rows.clean_candidates = clean_sets.matrix
+            rows.evidence, rows.clean_evidence = with_same_sources(candidates.evidence, clean_sets.evidence)
+        self._fit(rows)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -166,6 +176,14 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         if len(clean_X) != len(clean_y):
             raise ValueError(f"X_val has {len(clean_X)} rows but y_val has {len(clean_y)} labels")
         return clean_X, clean_y
+
+    def _check_clean_sets(self, candidates_val: Any, n_clean: int) -> Candidates | None:
+        if candidates_val is None:
+            return None
+        found = as_candidates(candidates_val, classes=self.classes_, unseen="keep")
+        if len(found) != n_clean:
+            raise ValueError(f"X_val has {n_clean} rows but candidates_val has {len(found)} candidate sets")
+        return found
 
 
 __all__ = ["SCALERS", "AssumedCleanWarning", "PartialLabelEstimator", "Resolved", "Rows"]

@@ -44,8 +44,8 @@ class Evidence:
     def take(self, rows: np.ndarray) -> Evidence:
         """The statements about these rows, in their order; a row of −1 has none."""
         rows = np.asarray(rows, dtype=np.int64)
-        first = self._starts[rows]
-        count = np.where(rows < 0, 0, self._starts[rows + 1] - first)
+        first = self.starts[rows]
+        count = np.where(rows < 0, 0, self.starts[rows + 1] - first)
         before = np.cumsum(count) - count
         entry = np.repeat(first - before, count) + np.arange(count.sum())
         row = np.repeat(np.arange(len(rows)), count)
@@ -64,7 +64,7 @@ class Evidence:
         return replace(self, source=index[self.source], sources=sources)
 
     @cached_property
-    def _starts(self) -> np.ndarray:
+    def starts(self) -> np.ndarray:
         """Where the statements of each row begin, and the end of the last."""
         return np.searchsorted(self.row, np.arange(self.n_rows + 1))
 
@@ -243,20 +243,23 @@ def _said(values: np.ndarray, abstain: Any, classes: Collection[Any], names: Seq
     if abstain is not None:
         several = isinstance(abstain, Collection) and not isinstance(abstain, (str, bytes))
         silent = {str(value) for value in (abstain if several else [abstain])}
-        said &= ~np.array([str(cell) in silent for cell in values.ravel().tolist()], dtype=bool).reshape(values.shape)
-        return said
+        return said & ~_among(values, {cell for cell in set(values[said].tolist()) if str(cell) in silent})
     kinds = set(values[said].tolist()) - set(classes)
     suspect = {label for label in kinds if _looks_silent(label)}
     if suspect:
-        rows, columns = np.nonzero(np.isin(values, list(suspect)) & said)
+        rows, columns = np.nonzero(_among(values, suspect) & said)
         first = values[rows[0], columns[0]]
         shown = first if isinstance(first, (int, np.integer)) else repr(str(first))
         where = dict.fromkeys(str(names[column]) for column in columns.tolist())
         raise ValueError(
-            f"{shown} stands in {len(rows)} cells of {', '.join(where)} ({name_rows(np.unique(rows))}): pass abstain={shown} "
-            f"(--abstain {first}) if it means that nothing was said, or abstain=() if it is a label"
+            f"{shown} stands in {len(rows)} cells of {', '.join(where)} ({name_rows(np.unique(rows))}): pass "
+            f"abstain={shown} (--abstain {first}) if it means that nothing was said, or abstain=() if it is a label"
         )
     return said
+
+
+def _among(values: np.ndarray, labels: set[Any]) -> np.ndarray:
+    return np.array([cell in labels for cell in values.ravel().tolist()], dtype=bool).reshape(values.shape)
 
 
 def _looks_silent(label: Any) -> bool:
