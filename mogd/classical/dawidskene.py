@@ -30,8 +30,8 @@ class DawidSkene(VoteEstimator):
 
     Attributes
     ----------
-    confusion_ : P(said l | truth j), [annotator, j, l]. reliability_ : the probability that an annotator says the truth.
-    sources_ : the annotators' names.
+    sources_ : the annotators' names. confusion_ : P(said l | truth j), [annotator, j, l].
+    reliability_ : the probability that each annotator says the truth.
     """
 
     learned = (*VoteEstimator.learned, "confusion_", "reliability_")

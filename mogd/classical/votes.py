@@ -39,8 +39,8 @@ class VoteEstimator(ClassicalEstimator):
 def fit_logistic(X: np.ndarray, targets: np.ndarray, weight: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients `(d, K)` and intercepts of a logistic regression on soft labels.
 
-    Each row is repeated for the labels it may have, as heavy as they are probable. A class that no row may have gets the
-    probability 0.
+    Each row is repeated for the labels it may have, as heavy as they are probable. A class that no row may have gets
+    the probability 0.
     """
     row, label = np.nonzero(targets)
     coef, intercept = np.zeros((X.shape[1], targets.shape[1])), np.full(targets.shape[1], -np.inf)
