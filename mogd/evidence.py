@@ -242,7 +242,7 @@ def _said(values: np.ndarray, abstain: Any, classes: Collection[Any], names: Seq
         )
     if abstain is not None:
         several = isinstance(abstain, Collection) and not isinstance(abstain, (str, bytes))
-        silent = {str(value) for value in (abstain if several else [abstain])}
+        silent = {str(_bare(value)) for value in (abstain if several else [abstain])}
         return said & ~_among(values, {cell for cell in set(values[said].tolist()) if str(cell) in silent})
     kinds = set(values[said].tolist()) - set(classes)
     suspect = {label for label in kinds if _looks_silent(label)}
@@ -252,7 +252,7 @@ def _said(values: np.ndarray, abstain: Any, classes: Collection[Any], names: Seq
         shown = first if isinstance(first, (int, np.integer)) else repr(str(first))
         where = dict.fromkeys(str(names[column]) for column in columns.tolist())
         raise ValueError(
-            f"{shown} stands in {len(rows)} cells of {', '.join(where)} ({name_rows(np.unique(rows))}): pass "
+            f"{shown} stands in {len(rows)} cell{'s' * (len(rows) > 1)} of {', '.join(where)} ({name_rows(np.unique(rows))}): pass "
             f"abstain={shown} (--abstain {first}) if it means that nothing was said, or abstain=() if it is a label"
         )
     return said
