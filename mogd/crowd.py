@@ -20,6 +20,7 @@ from mogd.evidence import Evidence
 
 SHRINKAGES = np.geomspace(1.0, 1000.0, 13)  # votes that the common matrix may be worth in each annotator's own
 ROWS_PER_CLASS = 30  # rows of guessed truth that count at least, for each class, however few clean rows there are
+HALF_VOTE = 0.5  # what nobody said is not impossible
 EXPONENT_PENALTY = 1.0  # pulls an exponent to 1 about as hard as two undecided clean rows pull it elsewhere
 POWER_PENALTY = 0.1  # the same for standardised scores, whose right power nobody knows beforehand
 TOLERANCE, MAX_ITERATIONS, ROUNDS = 1e-6, 500, 3  # of expectation–maximisation, and how often it chooses the shrinkage
@@ -173,6 +174,30 @@ def dawid_skene(
             if np.abs(confidence - before).max() < TOLERANCE:
                 break
     return DawidSkeneFit(confidence, prior, confusions, n_iter)
+
+
+def count_opinion(evidence: Evidence, n_classes: int) -> np.ndarray:
+    """The logarithm of each label's share of the votes, half a vote more for each; whoever said it counts alike."""
+    counted = evidence.totals(n_classes) + HALF_VOTE
+    return np.log(counted / counted.sum(axis=1, keepdims=True))
+
+
+def weigh_votes(
+    fit: DawidSkeneFit, evidence: Evidence, candidates: np.ndarray, clean_evidence: Evidence, clean_y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Who said it, and how many did: the two opinions' product, and the exponents that the clean rows give them.
+
+    Annotators err together where a row is hard, so that a product over them is too sure and its matrices may mislead;
+    the count needs no matrix, but trusts everyone alike.
+    """
+    n_classes, prior = candidates.shape[1], np.log(fit.prior)
+    held_out = [
+        fit.confusions.held_out_opinion(clean_evidence, clean_y) + prior,
+        count_opinion(clean_evidence, n_classes),
+    ]
+    exponents = fit_exponents(held_out, clean_y, np.ones((len(clean_y), n_classes), dtype=bool))
+    opinions = [fit.confusions.opinion(evidence) + prior, count_opinion(evidence, n_classes)]
+    return combine(opinions, exponents, candidates), exponents
 
 
 def score_opinion(evidence: Evidence, candidates: np.ndarray) -> np.ndarray:

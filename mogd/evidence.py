@@ -252,7 +252,8 @@ def _said(values: np.ndarray, abstain: Any, classes: Collection[Any], names: Seq
         shown = first if isinstance(first, (int, np.integer)) else repr(str(first))
         where = dict.fromkeys(str(names[column]) for column in columns.tolist())
         raise ValueError(
-            f"{shown} stands in {len(rows)} cell{'s' * (len(rows) > 1)} of {', '.join(where)} ({name_rows(np.unique(rows))}): pass "
+            f"{shown} stands in {len(rows)} cell{'s' * (len(rows) > 1)} of {', '.join(where)} "
+            f"({name_rows(np.unique(rows))}): pass "
             f"abstain={shown} (--abstain {first}) if it means that nothing was said, or abstain=() if it is a label"
         )
     return said

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mogd.classical.common import require
-from mogd.classical.votes import VoteEstimator
-from mogd.crowd import dawid_skene, partial_weight
+from mogd.classical.votes import VoteEstimator, uniform
+from mogd.crowd import dawid_skene, partial_weight, weigh_votes
 from mogd.estimator import Rows
 
 
@@ -23,6 +23,7 @@ class DawidSkene(VoteEstimator):
     ----------
     partial_weight : what a row of unknown truth counts in the confusion matrices beside a clean one. 1 is the algorithm
         as published; "auto" lets all of them together count as much as the clean rows.
+    exponents : let the clean rows' votes decide how far to follow who said it, and how far the mere count of the votes.
     shrinkage : votes that the common matrix of all annotators is worth in each one's own; None finds the most probable.
     C : inverse strength of the regression's penalty, as in scikit-learn.
     clean_weight : weight of a clean row in the regression; 0 leaves the clean rows out of everything.
@@ -32,13 +33,15 @@ class DawidSkene(VoteEstimator):
     ----------
     sources_ : the annotators' names. confusion_ : P(said l | truth j), [annotator, j, l].
     reliability_ : the probability that each annotator says the truth.
+    exponents_ : of the annotators' opinion and of the count; 1 and 0 where they were not asked for.
     """
 
-    learned = (*VoteEstimator.learned, "confusion_", "reliability_")
+    learned = (*VoteEstimator.learned, "confusion_", "reliability_", "exponents_")
 
     def __init__(
         self,
         partial_weight: float | str = 1.0,
+        exponents: bool = False,
         shrinkage: float | None = None,
         C: float = 1.0,
         *,
@@ -48,6 +51,7 @@ class DawidSkene(VoteEstimator):
         unseen: str = "warn",
     ) -> None:
         self.partial_weight = partial_weight
+        self.exponents = exponents
         self.shrinkage = shrinkage
         self.C = C
         self.clean_weight = clean_weight
@@ -61,25 +65,20 @@ class DawidSkene(VoteEstimator):
         require(weight == "auto" or (is_number and float(weight) > 0), "partial_weight", "'auto' or above 0", weight)
         require(shrinkage is None or shrinkage > 0, "shrinkage", "None or greater than 0", shrinkage)
         n_classes = rows.candidates.shape[1]
+        self.exponents_ = np.array([1.0, 0.0])
         if rows.evidence is None:
             self.sources_, self.confusion_ = np.empty(0, dtype=str), np.empty((0, n_classes, n_classes))
             self.reliability_ = np.empty(0)
-            uniform = rows.candidates / rows.candidates.sum(axis=1, keepdims=True)
-            return uniform, uniform
+            return (uniform(rows.candidates),) * 2
         if rows.evidence.kind != "votes":
             raise ValueError("dawid-skene needs votes of several annotators, but y holds scores: use majority")
-        use_clean = self.clean_weight > 0
-        gold = rows.clean_evidence if use_clean else None
+        clean_y, gold = (rows.clean_y, rows.clean_evidence) if self.clean_weight > 0 else (None, None)
         if weight == "auto":
             weight = partial_weight(rows.n_partial, 0 if gold is None else len(gold), n_classes)
-        fit = dawid_skene(
-            rows.evidence,
-            rows.candidates,
-            gold,
-            rows.clean_y if use_clean else None,
-            weight=float(weight),
-            shrinkage=shrinkage,
-        )
-        self.sources_, self.confusion_ = rows.evidence.sources, fit.confusions.matrices
-        self.reliability_ = fit.confusions.reliability(fit.prior)
-        return fit.confidence, fit.confidence
+        found = dawid_skene(rows.evidence, rows.candidates, gold, clean_y, weight=float(weight), shrinkage=shrinkage)
+        self.sources_, self.confusion_ = rows.evidence.sources, found.confusions.matrices
+        self.reliability_ = found.confusions.reliability(found.prior)
+        confidence = found.confidence
+        if self.exponents and gold is not None:
+            confidence, self.exponents_ = weigh_votes(found, rows.evidence, rows.candidates, gold, rows.clean_y)
+        return confidence, confidence

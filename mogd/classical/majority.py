@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mogd.classical.votes import VoteEstimator
+from mogd.classical.votes import VoteEstimator, uniform
 from mogd.crowd import majority, vote_shares
 from mogd.estimator import Rows
 
@@ -42,6 +42,5 @@ class Majority(VoteEstimator):
 
     def _resolve(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         if rows.evidence is None:
-            uniform = rows.candidates / rows.candidates.sum(axis=1, keepdims=True)
-            return uniform, uniform
+            return (uniform(rows.candidates),) * 2
         return vote_shares(rows.evidence, rows.candidates), majority(rows.evidence, rows.candidates)

@@ -36,6 +36,11 @@ class VoteEstimator(ClassicalEstimator):
         return softmax(X @ self.coef_ + self.intercept_, axis=1)
 
 
+def uniform(candidates: np.ndarray) -> np.ndarray:
+    """The confidence of sets of which nothing more is known."""
+    return candidates / candidates.sum(axis=1, keepdims=True)
+
+
 def fit_logistic(X: np.ndarray, targets: np.ndarray, weight: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients `(d, K)` and intercepts of a logistic regression on soft labels.
 
