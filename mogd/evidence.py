@@ -233,7 +233,7 @@ def _bare(cell: Any) -> Any:
 
 
 def _said(values: np.ndarray, abstain: Any, classes: Collection[Any], names: Sequence[Any]) -> np.ndarray:
-    """Which cells `(n, columns)` hold a statement; a number or text that looks like an abstention must be named."""
+    """Which cells `(n, columns)` hold a statement; among numbers, what looks like an abstention must be named."""
     said = ~is_missing(values)
     if any(isinstance(label, float) for label in set(values[said].tolist())):
         raise ValueError(
@@ -244,8 +244,8 @@ def _said(values: np.ndarray, abstain: Any, classes: Collection[Any], names: Seq
         several = isinstance(abstain, Collection) and not isinstance(abstain, (str, bytes))
         silent = {str(_bare(value)) for value in (abstain if several else [abstain])}
         return said & ~_among(values, {cell for cell in set(values[said].tolist()) if str(cell) in silent})
-    kinds = set(values[said].tolist()) - set(classes)
-    suspect = {label for label in kinds if _looks_silent(label)}
+    labels = set(values[said].tolist()) - set(classes)
+    suspect = silent_looking(labels) if any(_is_number(label) for label in labels) else set()
     if suspect:
         rows, columns = np.nonzero(_among(values, suspect) & said)
         first = values[rows[0], columns[0]]
@@ -263,10 +263,19 @@ def _among(values: np.ndarray, labels: set[Any]) -> np.ndarray:
     return np.array([cell in labels for cell in values.ravel().tolist()], dtype=bool).reshape(values.shape)
 
 
-def _looks_silent(label: Any) -> bool:
+def silent_looking(labels: Collection[Any]) -> set[Any]:
+    """The labels that are negative numbers, or text that means that nothing was said."""
+    return {
+        label
+        for label in labels
+        if (str(label)[:1] == "-" and _is_number(label)) or (isinstance(label, str) and label.lower() in NOTHING_SAID)
+    }
+
+
+def _is_number(label: Any) -> bool:
     if isinstance(label, str):
-        return label.lower() in NOTHING_SAID or (label[:1] == "-" and label[1:].isdigit())
-    return not isinstance(label, bool) and isinstance(label, (int, float, np.number)) and bool(label < 0)
+        return label.removeprefix("-").isdecimal()
+    return isinstance(label, (int, np.integer)) and not isinstance(label, bool)
 
 
 def _weights(column: Any) -> np.ndarray:

@@ -19,6 +19,7 @@ from mogd.evidence import (
     read_annotators,
     read_score_lists,
     read_votes,
+    silent_looking,
 )
 from mogd.labels import check_classes, is_frame, is_missing, is_set, name_rows, narrow, plain, positions, short
 
@@ -132,7 +133,7 @@ def read(y: Any, form: str, rows: Sequence[Any] | None, abstain: Any, names: Seq
     if form == "sets":
         return _read_sets(plain(y))
     if form == "votes":
-        return read_votes(y, rows, abstain=abstain, classes=names)
+        return _warn_silent(read_votes(y, rows, abstain=abstain, classes=names), abstain, names)
     if form == "scores":
         return read_score_lists(plain(y))
     values = np.asarray(plain(y))
@@ -140,7 +141,19 @@ def read(y: Any, form: str, rows: Sequence[Any] | None, abstain: Any, names: Seq
         raise ValueError(f"annotators must be one column each, of shape (n, n_annotators); got {values.shape}")
     sources = [str(name) for name in y.columns] if is_frame(y) else range(values.shape[1])
     columns = [y[name] for name in y.columns] if is_frame(y) else list(values.T)
-    return read_annotators(columns, sources, abstain=abstain, classes=names)
+    return _warn_silent(read_annotators(columns, sources, abstain=abstain, classes=names), abstain, names)
+
+
+def _warn_silent(statements: Statements, abstain: Any, names: Sequence[Any]) -> Statements:
+    """Text labels such as "n/a" may be meant, so that they are only named."""
+    found = silent_looking(set(statements.label.tolist()) - set(names)) if abstain is None else set()
+    if found:
+        shown = sorted(map(str, found))
+        warnings.warn(
+            f"{', '.join(map(repr, shown))} counts as a label: pass abstain={shown} if it means that nothing was said",
+            stacklevel=4,
+        )
+    return statements
 
 
 def _read_labels(y: Any) -> Statements:

@@ -129,17 +129,11 @@ def test_snorkels_matrix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "shown"),
-    [
-        ([0, -1, 2], "-1"),
-        ([0.0, np.nan, -9.0], "-9"),
-        (["a", "b", "N/A"], "'N/A'"),
-        (["a", "abstain", "?"], "'abstain'"),
-    ],
+    ("column", "shown"), [([0, -1, 2], "-1"), ([0.0, np.nan, -9.0], "-9"), (["0", "1", "N/A"], "'N/A'")]
 )
-def test_an_abstention_that_nobody_named_is_no_class(column: list[Any], shown: str, tmp_path: Path) -> None:
+def test_an_abstention_among_numbers_must_be_named(column: list[Any], shown: str, tmp_path: Path) -> None:
     wide = pd.DataFrame({"ann": column, "bob": [column[0]] * 3, "x": [1.0, 2.0, 3.0]})
-    message = rf"{shown} stands in . cells? of ann \(rows? .*\): pass abstain={shown} \(--abstain .*abstain=\(\) if"
+    message = rf"{shown} stands in 1 cell of ann \(row .*\): pass abstain={shown} \(--abstain .*abstain=\(\) if"
     with pytest.raises(ValueError, match=message):
         as_candidates(wide[["ann", "bob"]], form="annotators")
     with pytest.raises(ValueError, match=message.replace("ann ", "label ")):
@@ -147,12 +141,20 @@ def test_an_abstention_that_nobody_named_is_no_class(column: list[Any], shown: s
     wide.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(ValueError, match=message):
         read_table(tmp_path / "t.csv", annotators=["ann", "bob"])
-    silent = [value for value in column if value not in (column[0], 2, "b")]
-    kept = read_table(tmp_path / "t.csv", annotators=["ann", "bob"], abstain=silent)
-    assert not set(kept.classes.tolist()) & set(silent)
-    assert statements(kept.candidates) == statements(
-        as_candidates(wide[["ann", "bob"]], form="annotators", abstain=silent)
-    )
+    for silent in (column[-1] if column[-1] != 2 else -1, [column[1], column[-1], -1]):
+        kept = read_table(tmp_path / "t.csv", annotators=["ann", "bob"], abstain=silent, empty="all").candidates
+        expected = as_candidates(wide[["ann", "bob"]], form="annotators", abstain=silent)
+        assert kept.classes.tolist() == [int(label) for label in expected.classes]
+        assert {str(s) for s in statements(kept)} == {
+            str((row, name, int(label), weight)) for row, name, label, weight in statements(expected)
+        }
+
+
+def test_text_that_looks_like_an_abstention_is_named() -> None:
+    wide = pd.DataFrame({"ann": ["a", "n/a", "b"], "bob": ["a", "b", "?"]})
+    with pytest.warns(UserWarning, match=r"'\?', 'n/a' counts as a label: pass abstain=\['\?', 'n/a'\]"):
+        assert as_candidates(wide).classes.tolist() == ["?", "a", "b", "n/a"]
+    assert as_candidates(wide, abstain=["?", "n/a"]).classes.tolist() == ["a", "b"]
 
 
 def test_negative_labels_can_be_meant() -> None:

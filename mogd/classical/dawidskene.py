@@ -74,7 +74,7 @@ class DawidSkene(VoteEstimator):
             raise ValueError("dawid-skene needs votes of several annotators, but y holds scores: use majority")
         clean_y, gold = (rows.clean_y, rows.clean_evidence) if self.clean_weight > 0 else (None, None)
         if weight == "auto":
-            weight = partial_weight(rows.n_partial, 0 if gold is None else len(gold), n_classes)
+            weight = partial_weight(len(rows.candidates), 0 if gold is None else len(gold), n_classes)
         found = dawid_skene(rows.evidence, rows.candidates, gold, clean_y, weight=float(weight), shrinkage=shrinkage)
         self.sources_, self.confusion_ = rows.evidence.sources, found.confusions.matrices
         self.reliability_ = found.confusions.reliability(found.prior)

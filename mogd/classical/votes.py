@@ -25,7 +25,7 @@ class VoteEstimator(ClassicalEstimator):
         self.confidence_, targets = self._resolve(rows)
         if self.clean_weight > 0:
             rows = rows.join_clean(self.clean_weight)
-            targets = np.concatenate([targets, rows.candidates[rows.n_partial :]])
+            targets = np.concatenate([targets, rows.candidates[len(targets) :]])
         X = np.ascontiguousarray(rows.X, dtype=np.float64)
         self.coef_, self.intercept_ = fit_logistic(X, targets, rows.weight, self.C)
 

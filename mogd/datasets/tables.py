@@ -19,15 +19,15 @@ from mogd.datasets.folders import ImageEncoder
 from mogd.datasets.frames import MISSING, Path_, need, read_frame
 from mogd.datasets.labelsets import (
     Sets,
+    annotator_evidence,
+    annotator_sets,
+    clean_candidates,
     column_labels,
     column_sets,
     of_one_kind,
-    read_annotator_columns,
-    read_vote_table,
-    statement_evidence,
-    statement_sets,
+    vote_evidence,
+    vote_sets,
 )
-from mogd.evidence import Evidence, Statements
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,7 +97,8 @@ def read_table(
     frame = read_frame(path, missing=missing)
     id = "id" if id is None and "id" in frame.columns and "id" not in ignore else id
     ids = row_ids(frame, id)
-    sets, used, said = _sets(frame, candidates, annotators, votes, ids, delimiter, missing, abstain)
+    said = read_frame(votes, missing=missing) if votes else None
+    sets, used = _sets(frame, candidates, annotators, said, ids, delimiter, abstain)
     true_sets = _label_sets(frame, truth, "the true labels") if truth else [[] for _ in sets]
     for name in ignore:
         need(frame, name, "ignore")
@@ -105,7 +106,6 @@ def read_table(
     skip = [str(name) for name in dict.fromkeys([id, truth, *used, *own_clean, *ignore]) if name]
     clean_frame, clean_sets, clean_ids, taken = _clean(frame, clean, clean_label, id, ids, skip, missing)
     sets, true_sets, clean_sets = of_one_kind(sets, true_sets, clean_sets)
-    all_sets = sets
     kept, sets = _kept_rows(sets, taken, ids, empty, path)
     encoder = _encoder(images, image_column, size, skip, impute).fit(frame)
     X, empty_cells = encoder.transform(frame[kept]), Counter(encoder.missing_)
@@ -118,11 +118,15 @@ def read_table(
     _tell_unseen(sets, clean_sets)
     known = _indices(true_sets, classes)
     checked = as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep")
-    clean_candidates = None
-    if said is not None:
-        evidence = statement_evidence(said, all_sets, classes)
+    clean_votes = None
+    evidence = None
+    if annotators:
+        evidence = annotator_evidence(frame, annotators, classes, abstain)
+    elif said is not None:
+        evidence = vote_evidence(said, ids.tolist(), classes, abstain)
+    if evidence is not None:
         checked = replace(checked, evidence=evidence[kept])
-        clean_candidates = _said_of_clean(evidence, ids, clean_ids, checked.classes)
+        clean_votes = clean_candidates(evidence, ids, clean_ids, checked.classes)
     return TableDataset(
         name=Path(path).stem,
         X=X,
@@ -133,7 +137,7 @@ def read_table(
         clean_X=clean_X,
         clean_y=np.array([row[0] for row in clean_sets]) if clean_sets else np.array(classes)[:0],
         clean_ids=clean_ids,
-        clean_candidates=clean_candidates,
+        clean_candidates=clean_votes,
         id_name=id,
         table_ids=ids,
         encoder=encoder,
@@ -162,37 +166,27 @@ def _sets(
     frame: pl.DataFrame,
     candidates: str | None,
     annotators: Sequence[str] | None,
-    votes: Path_ | None,
+    votes: pl.DataFrame | None,
     ids: np.ndarray,
     delimiter: str | None,
-    missing: Sequence[str],
     abstain: Any,
-) -> tuple[Sets, list[str], Statements | None]:
-    """The candidate sets, the columns that held them, and who said what where there are annotators or votes."""
-    if annotators and votes:
+) -> tuple[Sets, list[str]]:
+    """The candidate sets, and the columns that held them."""
+    if annotators and votes is not None:
         raise ValueError("candidates come from annotators or from votes: give one of the two")
-    beside = [candidates] if candidates in frame.columns and (annotators or votes) else []
+    beside = [candidates] if candidates in frame.columns and (annotators or votes is not None) else []
     if beside:  # it would give the answer away as a feature
         source = "annotators" if annotators else "votes"
         warnings.warn(f"the labels come from the {source}; column {candidates!r} is left out", stacklevel=3)
-    if votes:
-        said = read_vote_table(read_frame(votes, missing=missing), ids.tolist(), abstain)
-        return statement_sets(said), beside, said
+    if votes is not None:
+        return vote_sets(votes, ids.tolist(), abstain), beside
     if annotators:
-        said = read_annotator_columns(frame, annotators, abstain)
-        return statement_sets(said), [*annotators, *(name for name in beside if name not in annotators)], said
+        sets = annotator_sets(frame, annotators, abstain)
+        return sets, [*annotators, *(name for name in beside if name not in annotators)]
     if candidates is None:
         raise ValueError("candidates must name the column of candidate sets; or give annotators or votes")
     need(frame, candidates, "the candidates")
-    return column_sets(frame[candidates], delimiter), [candidates], None
-
-
-def _said_of_clean(evidence: Evidence, ids: np.ndarray, clean_ids: np.ndarray, classes: np.ndarray) -> Candidates:
-    """The clean rows' own votes; one that is no row of the table, or of which nobody said anything, has every label."""
-    where = {str(name): row for row, name in enumerate(ids.tolist())}
-    own = evidence.take(np.array([where.get(str(name), -1) for name in clean_ids.tolist()], dtype=np.int64))
-    matrix = own.totals(len(classes)) > 0
-    return Candidates(matrix | ~matrix.any(axis=1, keepdims=True), classes, own)
+    return column_sets(frame[candidates], delimiter), [candidates]
 
 
 def _label_sets(frame: pl.DataFrame, name: str, what: str) -> Sets:
