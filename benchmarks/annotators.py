@@ -43,17 +43,23 @@ class Rated(NamedTuple):
 
 
 def read_rated(name: str, n_raters: int, further: str = "none", seed: int = 0) -> Rated:
-    """The first raters of `nyt.csv` or `tweets.csv` in the folder MOGD_DATA, and perhaps a further one."""
+    """The first raters of nyt.csv, tweets.csv or cifar10n.npz in the folder MOGD_DATA, and perhaps a further one."""
     folders = [Path(folder) for folder in os.environ.get("MOGD_DATA", "").split(os.pathsep) if folder]
-    found = next(folder / f"{name}.csv" for folder in folders if (folder / f"{name}.csv").is_file())
-    with found.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    classes, y = np.unique([row["truth"] for row in rows], return_inverse=True)
-    said = np.array([[row[f"rater{i + 1}"] for i in range(n_raters)] for row in rows])
+    found = next(file for folder in folders for file in folder.glob(f"{name}.*"))
+    if found.suffix == ".npz":
+        with np.load(found) as arrays:
+            (classes, y), said = np.unique(arrays["truth"], return_inverse=True), arrays["annotators"][:, :n_raters]
+        text = [""] * len(y)
+    else:
+        with found.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        classes, y = np.unique([row["truth"] for row in rows], return_inverse=True)
+        said = np.array([[row[f"rater{i + 1}"] for i in range(n_raters)] for row in rows])
+        text = [row["text"] for row in rows]
     if further != "none":
         random = np.random.default_rng(seed).integers(len(classes), size=len(y))
         said = np.column_stack([said, classes[random if further == "random" else (y + 1) % len(classes)]])
-    return Rated(as_candidates(said, form="annotators", classes=classes), y, [row["text"] for row in rows])
+    return Rated(as_candidates(said, form="annotators", classes=classes), y, text)
 
 
 def draw_clean(n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -89,7 +95,7 @@ def new_rows(rated: Rated, features: np.ndarray, seed: int) -> dict[str, float]:
     classes = rated.candidates.classes
     accuracy = {}
     for label, (name, params) in METHODS.items():
-        model = make(name, scale="standard", C=0.01, **params).fit(
+        model = make(name, **params).fit(
             features[rest],
             rated.candidates[rest],
             X_val=features[clean],
@@ -110,9 +116,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--new-rows", action="store_true")
     options = parser.parse_args()
-    for name in ("nyt", "tweets"):
+    for name in ("nyt", "tweets") if options.new_rows else ("nyt", "tweets", "cifar10n"):
         features = text_features(read_rated(name, 3).text) if options.new_rows else None
-        for n_raters in (3, 5):
+        for n_raters in (3,) if name == "cifar10n" else (3, 5):
             for further in FURTHER if features is None else FURTHER[:1]:
                 rated = [read_rated(name, n_raters, further, seed) for seed in range(options.seeds)]
                 worth: list[Any] = []
