@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -295,3 +296,13 @@ def test_fit_takes_the_clean_rows_own_votes() -> None:
         make("majority").fit(x[40:], found[40:], **clean, candidates_val=found[:39])
     with pytest.raises(ValueError, match="y holds scores: use majority"):
         make("dawid-skene").fit(np.eye(3), as_candidates(SCORES, form="scores"))
+
+
+def test_the_page_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "evidence.md", "exec"), names)
+    first, second = capsys.readouterr().out.splitlines()
+    assert f"# {first}" in page
+    assert f"# {second}" in page

@@ -171,8 +171,8 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 def _read_evidence(found: dict[str, np.ndarray]) -> Evidence | None:
     if "evidence_row" not in found:
         return None
-    *arrays, n_rows, kind = (found[f"evidence_{part}"] for part in _EVIDENCE_PARTS)
-    return Evidence(*arrays, n_rows=int(n_rows), kind=str(kind))
+    row, label, source, weight, sources, n_rows, kind = (found[f"evidence_{part}"] for part in _EVIDENCE_PARTS)
+    return Evidence(row, label, source, weight, sources, int(n_rows), str(kind))
 
 
 def _without_objects(part: str, value: Any) -> np.ndarray:
