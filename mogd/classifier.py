@@ -93,7 +93,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         scale: str | None = None,
         augment: str | None = None,
         classes: Sequence[Any] | None = None,
-        unseen: str = "error",
+        unseen: str = "warn",
         dtype: str = "float32",
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,

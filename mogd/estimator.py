@@ -13,7 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mogd.candidates import as_candidates, as_labels, as_plain, holds_sets, name_rows
+from mogd.candidates import Candidates, as_candidates, as_labels, holds_sets, name_rows
+from mogd.evidence import Evidence, with_same_sources
+from mogd.labels import plain
 from mogd.metrics import covering_rate
 
 WILD_RATIO = 10.0  # between the typical spreads of X and X_val, or between their means in units of the spread
@@ -46,19 +48,20 @@ class Rows:
     clean_y: np.ndarray  # class indices
     n_given: int  # rows given to `fit`, which come first
     is_clean: np.ndarray  # (n,) which of the rows are clean ones
+    evidence: Evidence | None = None  # who said what of the partial rows
+    clean_evidence: Evidence | None = None  # and of the clean ones, by the same sources
+    clean_candidates: np.ndarray | None = None  # (n_clean, K) bool, the clean rows' own sets where they are known
 
     def join_clean(self, clean_weight: float) -> Rows:
         """The same rows with the clean ones behind them, each with its one candidate and the weight given."""
         if not len(self.clean_y):
             return self
         one_hot = np.eye(self.candidates.shape[1], dtype=bool)[self.clean_y]
-        return Rows(
+        return replace(
+            self,
             X=np.concatenate([self.X, self.clean_X]),
             candidates=np.concatenate([self.candidates, one_hot]),
             weight=np.concatenate([self.weight, np.full(len(one_hot), float(clean_weight))]),
-            clean_X=self.clean_X,
-            clean_y=self.clean_y,
-            n_given=self.n_given,
             is_clean=np.concatenate([self.is_clean, np.ones(len(one_hot), dtype=bool)]),
         )
 
@@ -73,9 +76,8 @@ class Rows:
         if train or single.all():
             return rows, np.ones(len(single), dtype=bool)
         kept = ~single
-        return replace(
-            rows, X=self.X[kept], candidates=self.candidates[kept], weight=self.weight[kept], is_clean=single[kept]
-        ), kept
+        part = {"X": self.X[kept], "candidates": self.candidates[kept], "weight": self.weight[kept]}
+        return replace(rows, **part, is_clean=single[kept], evidence=None), kept
 
 
 class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
@@ -90,14 +92,24 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     n_features_in_: int
     scale: str | None = None
     classes: Sequence[Any] | None = None
-    unseen: str = "error"
+    unseen: str = "warn"
     takes_images = False  # whether X may have more than two dimensions
     holds_rows: Any = False  # whether prediction needs rows of the training data
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        candidates_val: Any = None,
+    ) -> Self:
         """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`.
 
         `sample_weight` multiplies what each row of `X` counts in the loss; clean rows have `clean_weight`.
+        `candidates_val` are the clean rows' own sets, votes or scores, in any form of `y`: how the truth was labelled.
         """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None: pass labels or candidate sets")
@@ -105,10 +117,15 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         candidates = as_candidates(y, classes=self.classes, n_rows=len(X), unseen=self.unseen)
         self.classes_ = candidates.classes
         clean_X, clean_y = self._check_clean(X, X_val, y_val)
+        clean_sets = self._check_clean_sets(candidates_val, len(clean_y))
         self._fit_scaler(X, clean_X)
         X, clean_X = self._transform(X), self._transform(clean_X)
-        weight = _check_weight(sample_weight, X)
-        self._fit(Rows(X, candidates.matrix, weight, clean_X, clean_y, len(X), np.zeros(len(X), dtype=bool)))
+        weight, is_clean = _check_weight(sample_weight, X), np.zeros(len(X), dtype=bool)
+        rows = Rows(X, candidates.matrix, weight, clean_X, clean_y, len(X), is_clean, candidates.evidence)
+        if clean_sets is not None:
+            rows.clean_candidates = clean_sets.matrix
+            rows.evidence, rows.clean_evidence = with_same_sources(candidates.evidence, clean_sets.evidence)
+        self._fit(rows)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -124,7 +141,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy for labels `(n,)`; for candidate sets, the share of predictions that lie in the row's set."""
         if not holds_sets(y):
-            return super().score(X, as_plain(y), sample_weight)
+            return super().score(X, plain(y), sample_weight)
         candidates = as_candidates(y, classes=self.classes_, n_rows=len(X), unseen="keep")
         return covering_rate(candidates.matrix, self.predict_proba(X).argmax(axis=1), sample_weight)
 
@@ -202,6 +219,14 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         _warn_of_scales(X, clean_X)
         return clean_X, clean_y
 
+    def _check_clean_sets(self, candidates_val: Any, n_clean: int) -> Candidates | None:
+        if candidates_val is None:
+            return None
+        found = as_candidates(candidates_val, classes=self.classes_, unseen="keep")
+        if len(found) != n_clean:
+            raise ValueError(f"X_val has {n_clean} rows but candidates_val has {len(found)} candidate sets")
+        return found
+
 
 def resolve(confidence: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of each row the best label and its confidence, and the second (None without one) and its."""
@@ -238,7 +263,7 @@ def _warn_of_scales(X: np.ndarray, clean_X: np.ndarray) -> None:
 def _check_weight(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     if sample_weight is None:
         return np.ones(len(X))
-    weight = np.array(as_plain(sample_weight), dtype=np.float64)
+    weight = np.array(plain(sample_weight), dtype=np.float64)
     if weight.shape != (len(X),):
         raise ValueError(f"sample_weight must have one number for each of the {len(X)} rows; got shape {weight.shape}")
     if not (np.isfinite(weight).all() and (weight >= 0).all()):

@@ -39,7 +39,7 @@ class CLPL(KernelEstimator):
         clean_weight: float = 1.0,
         scale: str | None = None,
         classes: Sequence[Any] | None = None,
-        unseen: str = "error",
+        unseen: str = "warn",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.C = C

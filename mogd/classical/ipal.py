@@ -44,7 +44,7 @@ class IPAL(ClassicalEstimator):
         clean_weight: float = 1.0,
         scale: str | None = None,
         classes: Sequence[Any] | None = None,
-        unseen: str = "error",
+        unseen: str = "warn",
         n_jobs: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors

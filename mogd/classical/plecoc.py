@@ -50,7 +50,7 @@ class PLECOC(KernelEstimator):
         clean_weight: float = 1.0,
         scale: str | None = None,
         classes: Sequence[Any] | None = None,
-        unseen: str = "error",
+        unseen: str = "warn",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.length = length

@@ -38,7 +38,7 @@ def probabilities(name: str, X: np.ndarray, y: np.ndarray, **params: Any) -> np.
 def _train(X: np.ndarray, y: np.ndarray, params: dict[str, Any]) -> np.ndarray:
     from mogd.classifier import PartialLabelClassifier
 
-    settings = {"random_state": SEED, "callbacks": ()} | params
+    settings: dict[str, Any] = {"random_state": SEED, "callbacks": ()} | params
     return PartialLabelClassifier("supervised", **settings).fit(X, y).predict_proba(X)
 
 

@@ -23,7 +23,7 @@ class CleanOnly(PartialLabelEstimator):
         *,
         scale: str | None = None,
         classes: Sequence[Any] | None = None,
-        unseen: str = "error",
+        unseen: str = "warn",
         random_state: int | None = None,
     ) -> None:
         self.model = model
