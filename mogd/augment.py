@@ -130,7 +130,7 @@ def make_augmentation(name: str, shape: Sequence[int], generator: torch.Generato
         )
     if name == "randaugment" and shape[0] not in (1, 3):
         raise ValueError(f"augment='randaugment' needs 1 or 3 channels; got {shape[0]}: take 'cutout' or 'flip-crop'")
-    _kornia()  # a missing package is told before training starts
+    _kornia()  # a missing package is reported before training starts
 
     def augment(batch: Tensor) -> Tensor:
         if batch.dtype != torch.uint8:

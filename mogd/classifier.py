@@ -126,7 +126,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return super().set_params(**params)
 
     def clean_set_advice(self) -> CleanSetAdvice | None:
-        """Whether the clean rows had something to say, and how many would; None for a method without shrinkage."""
+        """Whether the clean rows were enough to help, and how many would be; None for a method without shrinkage."""
         check_is_fitted(self)
         return clean_set_advice(getattr(self, "history_", []), getattr(self, "n_clean_", 0))
 
@@ -161,7 +161,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
                 confidence = posterior(forward_in_chunks(self.module_, data.x), data.candidates)
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
-        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # a row that only guides is sure
+        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # a row that only guides has its one label
         self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
 
     def _choose(self, method: Method, data: TrainingData, clean_given: bool) -> list[Callback]:
@@ -308,7 +308,7 @@ def _check_singles(rows: Rows, method: Method) -> None:
     if not single.all():
         warnings.warn(
             f"no clean rows were given: {type(method).__name__} takes the {single.sum()} rows with one candidate to be "
-            "sure; pass X_val=…, y_val=… to fit if they are not",
+            "clean; pass X_val=…, y_val=… to fit if they are not",
             AssumedCleanWarning,
             stacklevel=5,
         )
