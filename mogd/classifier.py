@@ -161,7 +161,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
                 confidence = posterior(forward_in_chunks(self.module_, data.x), data.candidates)
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
-        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # a row that only guides has its one label
+        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
         self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
 
     def _choose(self, method: Method, data: TrainingData, clean_given: bool) -> list[Callback]:

@@ -137,7 +137,7 @@ def network_kind(model: nn.Module) -> str:
 
 
 def cooccurrence(candidates: Tensor) -> float:
-    """How much more often the label that co-occurs most with another is in its sets than in all; the mean over labels."""
+    """How much more often the label that co-occurs most with another is in its sets than in all: a mean over labels."""
     sets = candidates.float()
     together = sets.T @ sets
     count = together.diagonal()
