@@ -24,7 +24,7 @@ from mogd.methods.base import TrainingData
 from mogd.nets import Normalize, channel_statistics, make_backbone
 from mogd.training import Settings, seeded, train
 
-RIVALS = [name for name, a in ALGORITHMS.items() if a.kind == "deep" and name not in ("mogd", "supervised")]
+RIVALS = [name for name, a in ALGORITHMS.items() if a.is_deep and name != "supervised" and not a.needs_clean_set]
 LIMITS = {"valen": 5.0}
 SIZES = (15000, 30000, 60000)
 
@@ -38,7 +38,7 @@ def fashion(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 def epoch_seconds(name: str, data: TrainingData, batch_size: int) -> float:
     """One epoch of training alone, without what a method builds before it."""
-    method = make_method(name, **({"warmup": 0, "neighbours": 1} if name == "valen" else {}))
+    method = make_method(name, **({"warmup_epochs": 0, "neighbours": 1} if name == "valen" else {}))
     settings = Settings(1, batch_size, "sgd", 0.05, 0.9, False, 1e-3, "cosine", 50, 0.5)
     with seeded(0, data.x.device):
         body = make_backbone("linear", data.x.shape[1:], data.candidates.shape[1])
@@ -66,7 +66,7 @@ def memory(n_rows: int) -> None:
     """Peak memory of a short VALEN run, less that of the process before it."""
     images, candidates = fashion(n_rows)
     before = _peak()
-    make("valen", epochs=2, warmup=1, random_state=0).fit(images, candidates)
+    make("valen", epochs=2, warmup_epochs=1, random_state=0).fit(images, candidates)
     print(f"{n_rows:8}{before:10.0f}{_peak():10.0f}{(_peak() - before) / n_rows * 1024:16.1f}", flush=True)
 
 

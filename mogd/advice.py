@@ -1,12 +1,12 @@
-"""What a fit tells of its clean set: whether it had something to say, and how many rows would."""
+"""What a fit reports of its clean set: whether it was large enough to help, and how many rows would be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-SILENT = 0.1  # a shrinkage that never rises above this leaves the confidences as the model alone would have them
-HEARD = 0.5  # half of the alignment is signal
+LEAST = 0.1  # a shrinkage that never rises above this leaves the confidences as the model alone would have them
+ENOUGH = 0.5  # half of the alignment is signal
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class CleanSetAdvice:
 
     @property
     def helped(self) -> bool:
-        return self.shrinkage > SILENT
+        return self.shrinkage > LEAST
 
     def expected(self, n_clean: int) -> float:
         """The shrinkage to expect of a clean set of that size."""
@@ -30,8 +30,8 @@ class CleanSetAdvice:
             return 0.0
         return 1 / (1 + (1 / self.shrinkage - 1) * self.n_clean / n_clean)
 
-    def needed(self, shrinkage: float = HEARD) -> int | None:
-        """The number of clean rows at which that shrinkage is to be expected; None where nothing was heard at all."""
+    def needed(self, shrinkage: float = ENOUGH) -> int | None:
+        """The number of clean rows at which that shrinkage is to be expected; None where the halves never agreed."""
         if self.shrinkage <= 0:
             return None
         return max(1, round(self.n_clean * (1 / self.shrinkage - 1) * shrinkage / (1 - shrinkage)))
@@ -43,14 +43,14 @@ class CleanSetAdvice:
     def __str__(self) -> str:
         if self.helped:
             return f"the {self.n_clean} clean rows helped: their halves agreed to {self.shrinkage:.0%} at best"
-        told = (
+        finding = (
             f"the {self.n_clean} clean rows were too few to help: their halves agreed to {self.shrinkage:.0%} at best"
         )
         rows = self.needed()
         if rows is None:
-            return f"{told}; label more rows, {10 * self.n_clean} to begin with, and check the labels you have"
+            return f"{finding}; label more rows, {10 * self.n_clean} to begin with, and check the labels you have"
         curve = ", ".join(f"{m} rows {s:.0%}" for m, s in self.curve().items())
-        return f"{told}; about {rows} rows would be heard by half (expected: {curve})"
+        return f"{finding}; with about {rows} rows half of the step would be kept (expected: {curve})"
 
 
 def clean_set_advice(history: list[dict[str, Any]], n_clean: int) -> CleanSetAdvice | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
 from mogd.callbacks import Callback, make_callback
+from mogd.callbacks.base import Augment
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Method, TrainingData
@@ -130,7 +131,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return super().set_params(**params)
 
     def clean_set_advice(self) -> CleanSetAdvice | None:
-        """Whether the clean rows had something to say, and how many would; None for a method without shrinkage."""
+        """Whether the clean rows were enough to help, and how many would be; None for a method without shrinkage."""
         check_is_fitted(self)
         return clean_set_advice(getattr(self, "history_", []), getattr(self, "n_clean_", 0))
 
@@ -166,7 +167,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
                 confidence = posterior(forward_in_chunks(trained, data.x), data.candidates)
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
-        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # a row that only guides is sure
+        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
         self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
 
     def _choose(self, method: Method, data: TrainingData, clean_given: bool) -> list[Callback]:
@@ -290,12 +291,12 @@ class PartialLabelClassifier(PartialLabelEstimator):
             raise ValueError(f"the backbone must give {n_classes} logits for a row; its output has shape {shape}")
         return net
 
-    def _augmentation(self, x: Tensor, generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
+    def _augmentation(self, x: Tensor, generator: torch.Generator) -> Augment | None:
         if self.augment is None:
             return None
         from mogd.augment import make_augmentation
 
-        return make_augmentation(self.augment, tuple(x.shape[1:]), generator)
+        return make_augmentation(self.augment, tuple(x.shape[1:]), generator, len(x))
 
 
 def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, TrainingData]:
@@ -329,7 +330,7 @@ def _check_singles(rows: Rows, method: Method) -> None:
     if not single.all():
         warnings.warn(
             f"no clean rows were given: {type(method).__name__} takes the {single.sum()} rows with one candidate to be "
-            "sure; pass X_val=…, y_val=… to fit if they are not",
+            "clean; pass X_val=…, y_val=… to fit if they are not",
             AssumedCleanWarning,
             stacklevel=5,
         )

@@ -45,7 +45,7 @@ class DataProfile:
     n_clean: int
     n_classes: int
     epochs: int
-    cooccurrence: float  # how much more often a label's closest companion is in its sets than in all
+    cooccurrence: float  # of wrong candidates with true ones: near 0 where they are drawn at random
     network: str  # "linear", "kernel", "mlp" or "convolutional"
     input: str  # "table" or "image"
     clean_covers_classes: bool  # whether every class has a clean row
@@ -137,7 +137,7 @@ def network_kind(model: nn.Module) -> str:
 
 
 def cooccurrence(candidates: Tensor) -> float:
-    """How much more often a label's closest companion is in its sets than in all: 0 for wrong labels at random."""
+    """How much more often the label that co-occurs most with another is in its sets than in all: a mean over labels."""
     sets = candidates.float()
     together = sets.T @ sets
     count = together.diagonal()

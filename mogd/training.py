@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mogd.callbacks.base import Callback, Run
+from mogd.callbacks.base import Augment, Callback, Run
 from mogd.candidates import name_rows
 from mogd.methods.base import Method, TrainingData
 
@@ -64,7 +64,7 @@ def train(
     generator: torch.Generator,
     *,
     callbacks: Sequence[Callback] = (),
-    augment: Callable[[Tensor], Tensor] | None = None,
+    augment: Augment | None = None,
     owner: Any = None,
 ) -> tuple[Tensor, History]:
     """Train in place; return the confidence of every row and the history, one entry for each epoch or earlier phase."""

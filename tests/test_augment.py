@@ -101,7 +101,7 @@ def test_crop_is_a_shifted_reflected_copy(shape: tuple[int, int, int]) -> None:
 
 def test_cutout_greys_exactly_the_clipped_square() -> None:
     x = noise(3000, (3, 32, 32))
-    x[x == GREY] = GREY + 1  # so that grey tells the square
+    x[x == GREY] = GREY + 1  # so that only the square is grey
     out = cutout(x, generator()).numpy()
     grey = (out == GREY).all(axis=1)
     assert np.array_equal(np.where(grey[:, None], x.numpy(), out), x.numpy())  # all else is untouched

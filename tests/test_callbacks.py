@@ -98,7 +98,8 @@ def test_pretraining_takes_its_share_of_steps_on_the_clean_rows_alone() -> None:
 def test_pretraining_has_its_own_rate_and_may_leave_the_augmentation_out() -> None:
     shown: list[float] = []
 
-    def augment(x: torch.Tensor) -> torch.Tensor:
+    def augment(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        assert torch.equal(x, data.x[index])
         shown.append(float(x.sum()))
         return x
 

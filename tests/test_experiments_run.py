@@ -54,8 +54,8 @@ def test_a_record_holds_what_made_it(quick):
     assert weighted["selected"]["clean_weight"] in (1, 3)
     assert weighted["params"]["clean_weight"] == weighted["selected"]["clean_weight"]
     assert weighted["seconds"]["select"] > 0
-    told = next(record for record in records if record["algorithm"] == "supervised")
-    assert told["metrics"]["disambiguation"] is None
+    bound = next(record for record in records if record["algorithm"] == "supervised")
+    assert bound["metrics"]["disambiguation"] is None
 
 
 def test_classes_in_any_order_are_scored_right(tmp_path):
@@ -72,7 +72,7 @@ def test_classes_in_any_order_are_scored_right(tmp_path):
     assert np.mean([metrics["accuracy"] for metrics in figures[0]]) > 0.7
 
 
-def test_supervised_is_told_the_labels(quick):
+def test_supervised_is_given_the_labels(quick):
     _, records = quick
     reached = {}
     for label in ("Fully supervised", "CC"):
@@ -150,7 +150,7 @@ def test_a_failed_cell_is_recorded_and_the_rest_go_on(tmp_path):
     assert len(plan(load_recipe(recipe), tmp_path, retry_failed=True).todo) == 3
 
 
-def test_changed_code_and_missing_data_are_told(quick, tmp_path):
+def test_changed_code_and_missing_data_are_reported(quick, tmp_path):
     recipe, records = quick
     other = [record | {"code": "0" * 64} if record["algorithm"] == "cc" else record for record in records]
     (tmp_path / "quick-laptop.jsonl").write_text("".join(json.dumps(record) + "\n" for record in other))
@@ -183,8 +183,8 @@ def test_a_sample_by_the_present_code_stands_for_older_records(quick, tmp_path):
     made = plan(load_recipe(recipe), tmp_path, confirm=1)
     kinds = {(record["label"], record["dataset"], record["panel"]) for record in older if record["code"] == "0" * 64}
     assert len(made.todo) == len(kinds) == len(made.samples)
-    otherwise = run(made, on_record=lambda record: None)
-    assert {r["algorithm"] for sample in otherwise for r in sample.again.values()} == {"plknn"}
+    mismatched = run(made, on_record=lambda record: None)
+    assert {r["algorithm"] for sample in mismatched for r in sample.again.values()} == {"plknn"}
     after = read_records([path])
     assert len(after) == len(records)
     for record in after:

@@ -118,7 +118,7 @@ PANEL = '[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["lost"]\nmethods = [
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (PANEL.replace("[[panel]]", "[panel]"), r"has no \[\[panel\]\]"),
         (PANEL.replace('datasets = ["lost"]', ""), "a panel without datasets"),
@@ -135,10 +135,10 @@ PANEL = '[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["lost"]\nmethods = [
         ("title = ", "is not a TOML file"),
     ],
 )
-def test_what_is_wrong_with_a_recipe_is_said_with_its_file(tmp_path, text, told):
+def test_what_is_wrong_with_a_recipe_is_said_with_its_file(tmp_path, text, message):
     path = tmp_path / "own.toml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=told) as error:
+    with pytest.raises(ValueError, match=message) as error:
         load_recipe(path)
     assert "own.toml" in str(error.value)
 

@@ -101,7 +101,7 @@ def test_the_hash_follows_what_an_algorithm_imports_and_nothing_else():
     assert "mogd.nets" in modules_behind("sure", clean_network=True)
 
 
-def test_characteristics_are_told_apart_from_results():
+def test_characteristics_are_kept_apart_from_results():
     made = {"algorithm": "describe", "panel": "p", "dataset": "lost", "metrics": {"n_rows": 3}}
     assert characteristics([made]) == {"p": {"lost": {"n_rows": 3}}}
     assert tables([made]) == []

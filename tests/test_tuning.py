@@ -85,8 +85,8 @@ def test_from_the_shell(tmp_path: Path) -> None:
         check=True,
     )
     assert "3 trials; estimated accuracy" in done.stdout
-    told = json.loads((tmp_path / "trials.json").read_text())
-    assert len(told["trials"]) == 3
+    written = json.loads((tmp_path / "trials.json").read_text())
+    assert len(written["trials"]) == 3
     (use,) = re.findall(r"use it: mogd (.*)--out MODEL", done.stdout)
     assert "--clean known" in use
     fit = [sys.executable, "-m", "mogd", *shlex.split(use), "--out", str(tmp_path / "model")]

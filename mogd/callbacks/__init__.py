@@ -1,4 +1,4 @@
-"""Refinements and observers of training that every deep method can wear: one file each, one parameter object each."""
+"""Refinements and observers of training that every deep method can use: one file each, one parameter object each."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mogd.methods.base import Batch, Method, Output, TrainingData
 
 Entry = dict[str, Any]  # of the history
+Augment = Callable[[Tensor, Tensor], Tensor]  # of images and their row numbers
 
 
 class Optimisation(Protocol):
@@ -43,7 +44,7 @@ class Run:
     settings: Optimisation
     generator: torch.Generator
     callbacks: Sequence[Callback] = ()
-    augment: Callable[[Tensor], Tensor] | None = None
+    augment: Augment | None = None
     owner: Any = None  # the estimator that is being fitted, where there is one
     history: list[Entry] = field(default_factory=list)
     stop: bool = False  # set it to end the run after this epoch
@@ -58,7 +59,7 @@ class Run:
         data = self.data
         return Batch(
             index=index,
-            x=data.x[index] if self.augment is None else self.augment(data.x[index]),
+            x=data.x[index] if self.augment is None else self.augment(data.x[index], index),
             candidates=data.candidates[index],
             confidence=confidence,
             weight=data.weight[index],

@@ -1,4 +1,4 @@
-"""CandidateSetHead: a second head predicts the candidate set; clean rows say what its opinion is worth."""
+"""CandidateSetHead: a second head predicts the candidate set; its weight in the prior is fitted on clean rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CandidateSetHead(Callback):
     It trains the body, and its probabilities m are a second opinion on the label: the true one is in every set, a wrong
     one only in some. They enter the confidence as m^t. The prior exponent t is the one under which the clean labels,
     on which this head is not trained, are the most probable; it is chosen anew after every epoch. A method that takes
-    no opinions has the second task alone. The head is left behind after training.
+    no opinions has the second task alone. The head is dropped after training.
 
     Parameters
     ----------

@@ -59,7 +59,8 @@ class CleanPretraining(Callback):
         data, draws = run.data, run.generator
         rows = torch.randperm(len(data.clean_y), generator=draws)[:n_rows].to(data.clean_y.device)
         x, y = data.clean_x[rows], data.clean_y[rows]
-        x = run.augment(x) if run.augment is not None and self.augment else x
+        if run.augment is not None and self.augment:
+            x = run.augment(x, data.is_clean.nonzero().flatten()[rows])
         others = self._others(run, n_rows)
         if not len(others):
             loss = cross_entropy(run.model(x), y)

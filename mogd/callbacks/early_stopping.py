@@ -1,4 +1,4 @@
-"""EarlyStopping: clean rows that are held out for it say when to stop, and which epoch to keep."""
+"""EarlyStopping: held-out clean rows decide when to stop, and which epoch to keep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mogd.callbacks.base import Callback, Entry, Run
 from mogd.methods.base import Method, TrainingData
 from mogd.methods.common import forward_in_chunks
 
-LEAST = 5  # held-out rows: fewer say nothing
+LEAST = 5  # held-out rows: the loss of fewer is noise
 
 
 class EarlyStopping(Callback):
@@ -21,7 +21,7 @@ class EarlyStopping(Callback):
     Parameters
     ----------
     patience : epochs without a lower loss before the run ends.
-    holdout : the part of the clean rows, drawn at random, that neither trains nor guides and judges instead.
+    holdout : the part of the clean rows, drawn at random, that neither trains nor guides: its loss decides.
     """
 
     def __init__(self, patience: int = 10, holdout: float = 0.2) -> None:

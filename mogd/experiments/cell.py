@@ -24,7 +24,7 @@ from mogd.experiments.spec import CONTROLS, DESCRIBE, Cell, is_deep
 from mogd.metrics import accuracy, calibration_error, covering_rate, disambiguation_accuracy
 
 HISTOGRAM_BINS = 20
-NOT_RECORDED = ("verbose", "classes")  # parameters that are no part of what was asked
+NOT_RECORDED = ("verbose", "classes")  # parameters that do not change the result
 
 
 def run_cell(cell: Cell) -> Record:
@@ -39,8 +39,8 @@ def run_cell(cell: Cell) -> Record:
             _fill(record, cell)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        told = " ".join(str(error).split())
-        record["error"] = f"{type(error).__name__}: {told} ({where.name}, line {where.lineno})"
+        message = " ".join(str(error).split())
+        record["error"] = f"{type(error).__name__}: {message} ({where.name}, line {where.lineno})"
         record |= {"metrics": None, "curve": None, "confidence_histogram": None}
     return record
 
@@ -116,7 +116,7 @@ def _fill(record: Record, cell: Cell) -> None:
             probabilities = watcher.best
     test_y = as_labels(split.test_y, dataset.classes)
     covered = estimator.predict_proba(split.train.X).argmax(axis=1)
-    known = cell.algorithm == "supervised"  # it was told what the others have to find
+    known = cell.algorithm == "supervised"  # it was given what the others have to find
     record["metrics"] = {
         "accuracy": accuracy(test_y, probabilities.argmax(axis=1)),
         "disambiguation": None if known else disambiguation_accuracy(train_y, estimator.confidence_),

@@ -46,8 +46,8 @@ def characteristics(cell: Cell) -> tuple[dict[str, float], str]:
         found |= {"n_features": int(np.prod(images.X_train.shape[1:])), "n_classes": len(images.classes)}
         return found, dataset.fingerprint
     dataset = _load(cell.dataset)
-    told = dataset.describe()
-    return {key: value for key, value in told.items() if isinstance(value, (int, float))}, dataset.fingerprint
+    facts = dataset.describe()
+    return {key: value for key, value in facts.items() if isinstance(value, (int, float))}, dataset.fingerprint
 
 
 def needs_network(cell: Cell) -> bool:

@@ -109,7 +109,7 @@ def run(
 ) -> list[Sample]:
     """Run what a plan has to do; `on_record` is called with each record once it is on the disk.
 
-    Returns the samples that came out otherwise, whose other records are left as they are.
+    Returns the mismatched samples, whose other records are left as they are.
 
     `address` names the scheduler of a running Dask or Ray cluster; without it a local one with `jobs` workers is made.
     """
@@ -127,11 +127,11 @@ def run(
             file.append(record)
             fresh[record["key"]] = record
             on_record(record)
-        otherwise = [s for s in plan.samples if any(_differ(old, fresh[key]) for key, old in s.again.items())]
+        mismatched = [s for s in plan.samples if any(_differ(old, fresh[key]) for key, old in s.again.items())]
         for sample in plan.samples:
-            for old in sample.others if sample not in otherwise else []:
+            for old in sample.others if sample not in mismatched else []:
                 file.append(old | {"confirmed": code_of(old)})
-    return otherwise
+    return mismatched
 
 
 def _samples(records: Sequence[Record], wanted: set[str], size: int) -> list[Sample]:

@@ -38,13 +38,13 @@ class Paired:
 
 @dataclass(frozen=True)
 class CriticalDifference:
-    """Average ranks over blocks; two methods closer than `distance` are not told apart."""
+    """Average ranks over blocks; two methods closer than `distance` are not distinguished."""
 
     ranks: dict[str, float]  # best first
     n_blocks: int
     friedman_p: float
     distance: float
-    groups: list[list[str]]  # largest runs of methods that are not told apart
+    groups: list[list[str]]  # largest runs of methods that are not distinguished
 
 
 def paired_tests(

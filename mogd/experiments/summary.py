@@ -19,7 +19,7 @@ from mogd.experiments.provenance import has_changed
 from mogd.experiments.record import Record
 from mogd.experiments.spec import DESCRIBE, command
 
-REFERENCE = "supervised"  # shown, but not ranked: it is told the true labels
+REFERENCE = "supervised"  # shown, but not ranked: it is given the true labels
 
 
 @dataclass(frozen=True)

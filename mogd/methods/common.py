@@ -53,11 +53,6 @@ def one_vs_all(logits: Tensor, confidence: Tensor) -> Tensor:
     return (softplus(logits) - confidence * logits).sum(dim=1)
 
 
-def log_candidate_mass(logits: Tensor, candidates: Tensor) -> Tensor:
-    """`log Σ_S p` of each row, safe from underflow; zero where every class is a candidate."""
-    return logits.masked_fill(~candidates, -torch.inf).logsumexp(dim=1) - logits.logsumexp(dim=1)
-
-
 def complementary(candidates: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """`s`, the number of labels that each row rules out, and `1/s`; zero for a row that rules out none."""
     ruled_out = (~candidates).sum(dim=1).to(dtype)

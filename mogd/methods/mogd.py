@@ -104,8 +104,8 @@ class MoGD(Method):
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
         if self.normalize == "softmax":
             return confidence
-        heard = confidence.sum(dim=1, keepdim=True) > 0
-        return torch.where(heard, confidence, posterior(out.logits.detach(), batch.candidates))
+        has_weight = confidence.sum(dim=1, keepdim=True) > 0
+        return torch.where(has_weight, confidence, posterior(out.logits.detach(), batch.candidates))
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float] | None:
         return None if self.meta_ is None else self.step_.history()

@@ -1,4 +1,4 @@
-"""How far a clean set may be believed: two random halves of it say the same of a candidate, or they do not."""
+"""How reliable the clean set's gradient is, by how far two random halves of it agree."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from mogd.methods.base import Batch, TrainingData
 from mogd.methods.shrinkage import Shrinkage, centre
 
-MOMENTUM = 0.98  # of the running means behind the shrinkage and the scale (FINDINGS: section 3, "Shrinkage")
+MOMENTUM = 0.98  # of the running means behind the shrinkage and the scale: 50 steps
 FULL_RATIO = 20  # partial rows to each clean one at which a step has its full length
-LONGEST = 3.0  # a step's length at most, in units of that; longer ones cost accuracy in training folds
+LONGEST = 3.0  # a step's length at most, in units of that (docs/studies/strength.md)
 
 
 def clean_ratio(n_clean: int, n_partial: int) -> float:
