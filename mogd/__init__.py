@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mogd.algorithms import make as make
     from mogd.algorithms import make_method as make_method
-    from mogd.callbacks import Callback as Callback
     from mogd.callbacks import make_callback as make_callback
+    from mogd.callbacks.base import Callback as Callback
     from mogd.candidates import Candidates as Candidates
     from mogd.candidates import as_candidates as as_candidates
     from mogd.classifier import PartialLabelClassifier as PartialLabelClassifier

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
-from mogd.callbacks import Callback, make_callback
-from mogd.callbacks.base import Augment
+from mogd.callbacks import make_callback
+from mogd.callbacks.base import Augment, Callback
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Method, TrainingData

@@ -166,7 +166,7 @@ def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
         params.pop("backbone")
         again.append("backbone")
     if deep:
-        from mogd.callbacks import described_callbacks  # needs torch, as the model does
+        from mogd.callbacks import described_callbacks
 
         params["callbacks"] = described_callbacks(params["callbacks"])
     of_method = learner.get_params(deep=False) if deep and named else {}

@@ -15,7 +15,8 @@ from torch.nn.functional import cross_entropy
 import mogd
 from mogd import PartialLabelClassifier
 from mogd.algorithms import DEEP, make_method
-from mogd.callbacks import CALLBACKS, Callback, Run, make_callback
+from mogd.callbacks import CALLBACKS, make_callback
+from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.clean_pretraining import CleanPretraining
 from mogd.callbacks.clean_weight import CleanWeight
 from mogd.callbacks.early_stopping import EarlyStopping

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mogd import PartialLabelClassifier
-from mogd.callbacks import Run
+from mogd.callbacks.base import Run
 from mogd.callbacks.candidate_set_head import CandidateSetHead
 from mogd.callbacks.clean_pretraining import CleanPretraining
 from mogd.methods.base import Batch, Method, TrainingData

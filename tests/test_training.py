@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 from torch import Tensor, nn
 
 from mogd import PartialLabelClassifier
-from mogd.callbacks import Callback, Run
+from mogd.callbacks.base import Callback, Run
 from mogd.methods.base import Batch, Method, Output, Step, TrainingData
 from mogd.methods.common import forward_in_chunks
 from mogd.methods.supervised import Supervised

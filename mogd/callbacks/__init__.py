@@ -1,11 +1,15 @@
-"""Refinements and observers of training that every deep method can use: one file each, one parameter object each."""
+"""Refinements and observers of training that every deep method can use: one file each, one parameter object each.
+
+Nothing is imported before it is asked for, so that reading the table needs no torch.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mogd.callbacks.base import Callback, Run
+if TYPE_CHECKING:
+    from mogd.callbacks.base import Callback
 
 # name -> module:Class
 CALLBACKS = {
@@ -34,10 +38,9 @@ def make_callback(name: str, **params: Any) -> Callback:
 
 def described_callbacks(callbacks: Any) -> Any:
     """The parameter `callbacks` as plain values; objects that are not of the library are left out."""
+    from mogd.callbacks.base import Callback
+
     if isinstance(callbacks, str):
         return callbacks
     own = [c for c in callbacks if not isinstance(c, Callback) or c.name() in CALLBACKS]
     return [{"name": c.name(), **c.get_params()} if isinstance(c, Callback) else c for c in own]
-
-
-__all__ = ["CALLBACKS", "Callback", "Run", "described_callbacks", "make_callback"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import mogd
 from mogd.algorithms import ALGORITHMS
+from mogd.callbacks import CALLBACKS
 from mogd.experiments.spec import CONTROLS, is_deep
 
 SHARED = ("mogd.experiments.cell", "mogd.experiments.data", "mogd.datasets.splits", "mogd.datasets.corrupt")
@@ -52,8 +53,18 @@ def code_of(definition: Mapping[str, Any]) -> str:
     """The hash of the code behind a cell or a record, given as a mapping."""
     corruption = definition["corruption"] or {}
     return code_hash(
-        definition["algorithm"], bool(definition["select"]), corruption.get("generator") == "instance-dependent"
+        definition["algorithm"],
+        bool(definition["select"]),
+        corruption.get("generator") == "instance-dependent",
+        _callbacks(definition.get("params", {}).get("callbacks", "auto")) if is_deep(definition["algorithm"]) else (),
     )
+
+
+def _callbacks(given: str | list[Any]) -> tuple[str, ...]:
+    """The names of the callbacks that a cell may use; "auto" may take any that the library recommends."""
+    entries = [given] if isinstance(given, str) else given
+    names = {entry["name"] if isinstance(entry, dict) else entry for entry in entries}
+    return tuple(sorted(CALLBACKS if "auto" in names else names & set(CALLBACKS)))
 
 
 def has_changed(record: Mapping[str, Any]) -> bool:
@@ -62,15 +73,19 @@ def has_changed(record: Mapping[str, Any]) -> bool:
 
 
 @cache
-def code_hash(algorithm: str, selects: bool = False, clean_network: bool = False) -> str:
+def code_hash(
+    algorithm: str, selects: bool = False, clean_network: bool = False, callbacks: tuple[str, ...] = ()
+) -> str:
     """SHA-256 over the modules that an algorithm's figures depend on, without comments and docstrings."""
     digest = hashlib.sha256()
-    for name in sorted(modules_behind(algorithm, selects, clean_network)):
+    for name in sorted(modules_behind(algorithm, selects, clean_network, callbacks)):
         digest.update(f"{name}\n{_essence(name)}\n".encode())
     return digest.hexdigest()
 
 
-def modules_behind(algorithm: str, selects: bool = False, clean_network: bool = False) -> set[str]:
+def modules_behind(
+    algorithm: str, selects: bool = False, clean_network: bool = False, callbacks: tuple[str, ...] = ()
+) -> set[str]:
     """The modules that the algorithm's own, the shared ones and their imports reach, functions' imports included.
 
     Loaders are left out, because the data's fingerprint speaks for them; so is the table of algorithms, because the
@@ -85,6 +100,7 @@ def modules_behind(algorithm: str, selects: bool = False, clean_network: bool = 
         waiting.append(ALGORITHMS[algorithm].module)
     if is_deep(algorithm) or clean_network:
         waiting.append("mogd.classifier")
+    waiting += [CALLBACKS[name].split(":")[0] for name in callbacks]
     if clean_network:
         waiting += ["mogd.experiments.clean_network", "mogd.methods.supervised"]
     found: set[str] = set()
