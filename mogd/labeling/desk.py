@@ -98,10 +98,8 @@ class Desk:
         label, outside = self._label(row, choice, typed)
         with self._guard:
             before = self.store.answer_of(row)
-            again = before is not None and (before.name, before.label) == (
-                name,
-                label,
-            )  # sent twice: the reply was lost
+            # sent twice, because the reply was lost
+            again = before is not None and (before.name, before.label) == (name, label)
             if self._answered[row] and not again and not (edit and before is not None and before.name == name):
                 who = "The table" if before is None else "You have" if before.name == name else before.name
                 verb = "has this label already" if before is None else "answered this row already"

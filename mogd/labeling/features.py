@@ -1,4 +1,4 @@
-"""What a computer sees of a row: its columns, its text and its picture as numbers, to compare rows and to fit a model."""
+"""A row's columns, text and picture as numbers, to compare rows and to fit a model."""
 
 from __future__ import annotations
 

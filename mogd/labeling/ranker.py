@@ -17,10 +17,8 @@ from mogd.nextrows import next_to_label
 FIRST = 10  # answers before a model is fitted; fewer say nothing about its accuracy
 FOLDS = 5
 EPOCHS = 30
-MOST_FITTED, MOST_JUDGED = (
-    10_000,
-    3_000,
-)  # partial rows in the fit whose confidences are shown, and in each held-out fit
+MOST_FITTED = 10_000  # partial rows in the fit whose confidences are shown
+MOST_JUDGED = 3_000  # and in each of the held-out fits
 RANKED = 200  # rows chosen with care; the next refit comes long before they are used up
 
 

@@ -28,7 +28,7 @@ class Ranking:
 
 def work(pipe: Connection, rows: LabelRows) -> None:
     """What the second process does until the first is gone: answers in, a ranking (or an error's words) out."""
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     from mogd.labeling.features import features
     from mogd.labeling.ranker import rank

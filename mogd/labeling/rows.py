@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mogd.candidates import Candidates, as_candidates, as_labels
+from mogd.candidates import Candidates, as_candidates
 from mogd.datasets.encoder import FEW
 from mogd.datasets.frames import need, read_frame
 from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
@@ -70,8 +70,8 @@ def read_rows(
 ) -> LabelRows:
     """Read a table to be labelled; the options are those of `read_table`.
 
-    A row without candidates gets all labels. Without `text`, the longest column of free text is taken; columns that hold
-    nothing but labels are left out, as they would give the answer away.
+    A row without candidates gets all labels. Without `text`, the longest column of free text is taken; columns that
+    hold nothing but labels are left out, as they would give the answer away.
     """
     frame = read_frame(path)
     for name in (*ignore, *([text] if text else [])):
@@ -88,8 +88,6 @@ def read_rows(
         if not images.is_dir():
             raise FileNotFoundError(f"there is no folder {images} of pictures")
         need(frame, image_column, "the file names of the pictures (--image-column)")
-    labelled = [row for row, labels in enumerate(known_sets) if labels]
-    index = as_labels([known_sets[row][0] for row in labelled], np.array(classes)) if labelled else []
     frame = frame.drop([name for name in {id, clean_column, *used, *ignore} if name and name in frame.columns])
     hidden = _label_columns(frame, {label_text(label) for label in classes})
     frame = frame.drop(hidden)
@@ -100,7 +98,7 @@ def read_rows(
         id_name=id,
         candidates=as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep"),
         frame=frame,
-        known={row: int(k) for row, k in zip(labelled, index, strict=True)},
+        known={row: places[labels[0]] for row, labels in enumerate(known_sets) if labels},
         said=[dict(Counter(places[label] for label in row)) for row in sets] if annotators or votes else [],
         text=text or _longest_text(frame, image_column if images else None),
         images=images,

@@ -1,4 +1,4 @@
-"""Answers on disk: one SQLite file in which a row has at most one answer, and every answer is there once it is confirmed.
+"""Answers on disk: one SQLite file in which a row has at most one answer, which is there once it is confirmed.
 
 Write-ahead logging with synchronous=FULL: when a transaction returns, its answer survives a crash of the process and of
 the machine.
@@ -162,6 +162,4 @@ class Store:
 
 
 def _reason(error: sqlite3.Error, path: Path) -> str:
-    return (
-        f"{path.name} cannot be written ({error}): the disk is full or not writable; free some space and answer again"
-    )
+    return f"{path.name} cannot be written ({error}): is the disk full? Free some space and answer again"

@@ -15,11 +15,9 @@ def expected_gain(curve: Sequence[tuple[int, float]], more: int = MORE) -> float
 
     The curve is taken as a − b/√n with b ≥ 0, fitted by least squares with n as the weight of a point.
     """
-    n, accuracy = (
-        (np.array(values, dtype=float) for values in zip(*curve, strict=True)) if curve else (np.empty(0),) * 2
-    )
-    if len(n) < 3:
+    if len(curve) < 3:
         return None
+    n, accuracy = np.array(curve, dtype=float).T
     weight = np.sqrt(n)
     _, b = nnls(np.column_stack([np.ones(len(n)), 1 - 1 / np.sqrt(n)]) * weight[:, None], accuracy * weight)[0]
     return float(b * (1 / np.sqrt(n[-1]) - 1 / np.sqrt(n[-1] + more)))
