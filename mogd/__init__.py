@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mogd.classifier import PartialLabelClassifier as PartialLabelClassifier
     from mogd.datasets.tables import read_table as read_table
     from mogd.methods.mogd import MoGD as MoGD
+    from mogd.nextrows import next_to_label as next_to_label
     from mogd.saving import load as load
     from mogd.saving import save as save
     from mogd.tuning import tune as tune
@@ -24,6 +25,7 @@ _PUBLIC = {
     "as_candidates": "mogd.candidates",
     "load": "mogd.saving",
     "make": "mogd.algorithms",
+    "next_to_label": "mogd.nextrows",
     "read_table": "mogd.datasets.tables",
     "save": "mogd.saving",
     "tune": "mogd.tuning",
@@ -35,6 +37,7 @@ __all__ = [
     "as_candidates",
     "load",
     "make",
+    "next_to_label",
     "read_table",
     "save",
     "tune",

@@ -1,9 +1,10 @@
 """Which rows to label next: those that stand for many others, of every class, where it is not yet clear what they are.
 
-A row's worth is the open mass that its answer would settle: the sum, over the rows like it, of how open each is times
-how alike they are (close features and the same labels in question). Rows are taken one by one, and what a taken row
-settles is no longer open: the greedy maximum of a coverage, whose rows are spread by themselves. Without a model every
-ambiguous row is equally open; with one, a row is as open as its confidence is torn between its candidates.
+A row's worth is the number of open rows that its answer would settle: the sum, over the rows like it, of how open
+each is times how alike they are (close features and the same labels in question). Rows are taken one by one, and what a
+taken row settles is no longer open: the greedy maximum of a coverage, whose rows are spread by themselves. Classes have
+quotas by their share, so that the labelled rows look like the table. Without a model every ambiguous row is equally
+open; with one, half of the openness is how torn its confidence is. (Why half: docs/studies/which-rows-to-label.md.)
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from sklearn.utils import check_random_state
 
 from mogd.candidates import Candidates, as_candidates
 
-MOST_ROWS = 4000  # rows that are compared with each other; of more, a sample that follows the open mass
+MOST_ROWS = 2000  # rows that are compared with each other; of more, a sample that follows the open mass
 MOST_FEATURES = 32  # principal components in which rows are compared
 FAR = 5.0  # standard deviations beyond which a feature counts as this far: one wild cell must not set a row apart
+TORN = 0.5  # the part of a row's openness that depends on the model, the rest being equal for all ambiguous rows
 NEIGHBOURS = 10  # the scale of "alike": the distance to this neighbour, as the median row has it
 
 
@@ -53,12 +55,12 @@ def next_to_label(
         rows are spread over classes and clusters.
     confidence : instead, `(n_rows, n_classes)`, a distribution over each row's candidates.
     labelled : the rows whose label is known, as positions or as a mask. They are not chosen again.
-    random_state : a seed, used where a sample of the rows is compared and for ties.
+    random_state : a seed, used where a sample of the rows is compared.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [0.1], [5.0], [5.1], [5.2]])
     >>> next_to_label(X, [["a", "b"]] * 2 + [["b", "c"]] * 3, n=2).row.tolist()
-    [3, 0]
+    [2, 1]
     """
     sets = as_candidates(candidates, unseen="keep")
     if not isinstance(n, (int, np.integer)) or n < 1:
@@ -67,8 +69,7 @@ def next_to_label(
     done = _mask(labelled, len(sets))
     belief = _belief(X, sets, model, confidence)
     torn = model is not None or confidence is not None
-    openness = _openness(sets.matrix, belief) if torn else (sets.sizes > 1).astype(float)
-    openness[done] = 0
+    openness = np.where(done | (sets.sizes == 1), 0.0, _torn(belief, ~done) if torn else 1.0)
     pool = _sample(openness, done, rng)
     settled = np.flatnonzero(done)
     settled = settled if len(settled) <= MOST_ROWS else rng.choice(settled, MOST_ROWS, replace=False)
@@ -76,8 +77,7 @@ def next_to_label(
     mass = openness[pool]
     if len(pool) < np.count_nonzero(openness):  # each sampled row stands for its share of the mass
         mass = np.full(len(pool), openness.sum() / len(pool))
-    known = belief[settled].sum(axis=0)
-    picked, worth = _greedy(Z, belief[pool], belief[settled], mass, known, int(n))
+    picked, worth = _greedy(Z, belief[pool], belief[settled], mass, share=belief.mean(axis=0), n=int(n))
     rows = pool[picked]
     rows, worth = _fill(rows, worth, done, int(n), rng)
     return NextRows(rows, worth, _reasons(rows, worth, sets, belief if torn else None))
@@ -114,10 +114,12 @@ def _belief(X: Any, sets: Candidates, model: Any, confidence: Any) -> np.ndarray
     return np.where(total > 0, belief, matrix) / np.where(total > 0, total, matrix.sum(axis=1, keepdims=True))
 
 
-def _openness(matrix: np.ndarray, belief: np.ndarray) -> np.ndarray:
-    """The entropy of the belief, in units of an even choice between two labels."""
-    logs = np.log2(np.where(belief > 0, belief, 1.0))
-    return -(belief * logs).sum(axis=1)
+def _torn(belief: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """How open each row is, 1 on average over the ambiguous rows: by the entropy of its belief."""
+    entropy = -(belief * np.log(np.where(belief > 0, belief, 1.0))).sum(axis=1)
+    ambiguous = free & (np.count_nonzero(belief, axis=1) > 1)
+    mean = entropy[ambiguous].mean() if ambiguous.any() else 0.0
+    return 1 - TORN + TORN * entropy / mean if mean > 0 else np.ones(len(belief))
 
 
 def _sample(openness: np.ndarray, done: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
@@ -159,20 +161,20 @@ def _alike(Z: np.ndarray | None, n_pool: int, of_pool: np.ndarray, of_settled: n
 
 
 def _greedy(
-    Z: np.ndarray | None, belief: np.ndarray, settled: np.ndarray, mass: np.ndarray, known: np.ndarray, n: int
+    Z: np.ndarray | None, belief: np.ndarray, settled: np.ndarray, mass: np.ndarray, share: np.ndarray, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the pool, one by one: the largest open mass about them, weighted by how rare their classes are so far."""
+    """Rows of the pool, one by one: the most open rows about them, times how far their classes lag behind their share."""
     if not len(belief):
         return np.empty(0, dtype=np.int64), np.empty(0)
     n_pool = len(belief)
     alike = _alike(Z, n_pool, belief, settled)
     left = (mass * np.prod(1 - alike[:, n_pool:], axis=1)).astype(np.float32)
     alike = np.ascontiguousarray(alike[:, :n_pool])
-    known, free = known.copy(), np.ones(n_pool, dtype=bool)
+    known, free = settled.sum(axis=0), np.ones(n_pool, dtype=bool)
     picked, worth = [], []
     for _ in range(min(n, n_pool)):
         follow = alike @ left
-        row = int(np.argmax(np.where(free, follow * (belief @ (1 / (1 + known))), -1)))
+        row = int(np.argmax(np.where(free, follow * (belief @ (share / (1 + known))), -1)))
         picked.append(row)
         worth.append(float(follow[row]))
         free[row] = False

@@ -39,6 +39,7 @@ def label(
     ignore: IgnoredColumns = None,
     every: Annotated[int, typer.Option(min=0, help="Answers between two fits in the background; 0 for none.")] = 10,
     lock: Annotated[float, typer.Option(min=0.01, help="Minutes after which an unanswered row goes to others.")] = 10,
+    goal: Annotated[int, typer.Option(min=1, help="Answers at which the progress bar is full.")] = 100,
     blind: Annotated[bool, typer.Option("--blind", help="Show neither the guess nor the votes.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 8765,
     host: Annotated[str, typer.Option(help="Address to listen on; other machines need a --token.")] = "127.0.0.1",
@@ -83,6 +84,7 @@ def label(
         token=token,
         every=every,
         lock_seconds=60 * lock,
+        goal=goal,
         blind=blind,
         say=typer.echo,
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from mogd.labeling.refit import Ranking
+from mogd.labeling.refit import Ranking, Result
 from mogd.labeling.rows import LabelRows
-from mogd.labeling.store import Answer, Store
+from mogd.labeling.store import Answer, Store, StoreError
 from mogd.labeling.view import RowView
 from mogd.labeling.worth import MORE, expected_gain
 
@@ -31,6 +32,7 @@ class Desk:
     ----------
     rows, store : the table and where the answers are kept.
     lock_seconds : how long a row stays with a person who does not answer.
+    goal : the number of answers at which the progress bar is full.
     blind : show neither guess nor votes, so that the answers are not swayed by them.
     on_answer : called after every change of an answer with the number of answers, outside the transaction.
     """
@@ -41,17 +43,21 @@ class Desk:
         store: Store,
         *,
         lock_seconds: float = 600,
+        goal: int = 100,
         blind: bool = False,
         on_answer: Callable[[int], None] = lambda count: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.rows, self.store, self.view = rows, store, RowView(rows, blind=blind)
         self.lock_seconds, self.on_answer, self.clock = lock_seconds, on_answer, clock
+        self.goal = min(goal, len(rows) - len(rows.known))
         self._guard = threading.RLock()
         self._answered = np.zeros(len(rows), dtype=bool)
         self._answered[[*rows.known, *(answer.row for answer in store.answers())]] = True
         self._n_answers = len(store.answers())
-        self._ranking = Ranking(np.random.default_rng(0).permutation(len(rows)), {}, 0)
+        shuffled = np.random.default_rng(0).permutation(len(rows))
+        single = rows.candidates.sizes[shuffled] == 1  # until the first ranking: ambiguous rows first
+        self._ranking = Ranking(np.concatenate([shuffled[~single], shuffled[single]]), {})
         self._start = 0  # all rows of the ranking before this place are answered
         self.refit_problem: str | None = None
         self.table_problem: str | None = None
@@ -65,16 +71,16 @@ class Desk:
         known: dict[int, str | None] = {row: self.view.class_names[k] for row, k in self.rows.known.items()}
         return known | {answer.row: answer.label for answer in self.answers()}
 
-    def use(self, ranking: Ranking | str) -> None:
-        """Show the rows in this order from now on; text is the reason why there is no new one."""
+    def use(self, result: Result) -> None:
+        """Show the rows in a new order from now on, or a new point of the curve, or why there is neither."""
         with self._guard:
-            if isinstance(ranking, str):
-                self.refit_problem = f"The answers could not be fitted ({ranking}). Labelling goes on."
-                return
-            self._ranking, self._start = ranking, 0
-            if ranking.accuracy is not None:
-                with self.store.transaction():
-                    self.store.add_refit(ranking.n_answers, ranking.accuracy)
+            if isinstance(result, str):
+                self.refit_problem = f"The answers could not be fitted ({result}). Labelling goes on."
+            elif isinstance(result, Ranking):
+                self._ranking, self._start, self.refit_problem = result, 0, None
+            else:
+                with suppress(StoreError), self.store.transaction():  # the next answer reports a full disk
+                    self.store.add_refit(result.n_answers, result.accuracy)
 
     def next(self, name: str, tab: str) -> dict[str, Any]:
         """The row this person has, or a new one."""
@@ -236,6 +242,7 @@ class Desk:
             "answers": self._n_answers,
             "mine": self.store.n_answers(name),
             "rows": len(self.rows) - len(self.rows.known),
+            "goal": self.goal,
             "open": n_open,
             "curve": curve,
             "more": MORE,

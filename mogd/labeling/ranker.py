@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,45 +12,68 @@ from sklearn.model_selection import KFold
 
 from mogd.algorithms import make
 from mogd.candidates import Candidates
-from mogd.labeling.refit import Answers, Ranking
+from mogd.labeling.refit import Answers, HeldOut, Ranking
 from mogd.labeling.rows import LabelRows
 from mogd.nextrows import next_to_label
 
 FIRST = 10  # answers before a model is fitted; fewer say nothing about its accuracy
 FOLDS = 5
 EPOCHS = 30
-MOST_FITTED = 10_000  # partial rows in the fit whose confidences are shown
-MOST_JUDGED = 3_000  # and in each of the held-out fits
+SEED = 0
+MOST_FITTED = 5_000  # partial rows in the fit whose confidences are shown
+MOST_JUDGED = 2_000  # and in each of the held-out fits
 RANKED = 200  # rows chosen with care; the next refit comes long before they are used up
 
 
-def rank(rows: LabelRows, X: np.ndarray, answers: Answers, seed: int = 0) -> Ranking:
-    """The rows in the order in which to label them, after the answers given so far."""
-    names = [*rows.class_names, *sorted({a for a in answers.values() if a is not None} - set(rows.class_names))]
-    place = {name: k for k, name in enumerate(names)}
-    matrix = np.zeros((len(rows), len(names)), dtype=bool)
-    matrix[:, : len(rows.class_names)] = rows.candidates.matrix
-    truth = {row: place[label] for row, label in answers.items() if label is not None}
-    clean = np.array(sorted(truth), dtype=np.int64)
-    clean_y = np.array([truth[row] for row in clean.tolist()], dtype=np.int64)
-    own_sets = matrix[clean]
-    for row, label in truth.items():
-        matrix[row] = np.arange(len(names)) == label
-    done = np.zeros(len(rows), dtype=bool)
-    done[list(answers)] = True
-    candidates = Candidates(matrix, np.array(names))
-    belief = accuracy = None
-    if len(clean) >= FIRST and len(set(clean_y.tolist())) > 1 and np.ptp(X, axis=0).any():
-        rng = np.random.default_rng(seed)
-        model = _fitted(X, candidates, _some(~done, MOST_FITTED, rng), clean, clean_y)
-        belief = _on_candidates(model.predict_proba(X), matrix)
-        accuracy = _held_out(X, candidates, _some(~done, MOST_JUDGED, rng), clean, clean_y, own_sets)
-    found = next_to_label(X, candidates, n=RANKED, confidence=belief, labelled=done, random_state=seed)
-    rest = np.setdiff1d(np.flatnonzero(~done), found.row)
-    order = np.concatenate([found.row, np.random.default_rng(seed).permutation(rest)])
+def results(rows: LabelRows, X: np.ndarray, answers: Answers, *, first: bool = False) -> Iterator[Ranking | HeldOut]:
+    """What is worth knowing after these answers, the quickest first: at the start an order without a model, then an
+    order by a model fitted on the answers, then that model's accuracy held out."""
+    known = Known.of(rows, answers)
+    has_model = known.n_clean >= FIRST and len(set(known.clean_y.tolist())) > 1 and bool(np.ptp(X, axis=0).any())
+    if first or not has_model:
+        yield _ranking(rows, X, known, None)
+    if has_model:
+        rng = np.random.default_rng(SEED)
+        model = _fitted(X, known, _some(~known.done, MOST_FITTED, rng), np.arange(known.n_clean))
+        yield _ranking(rows, X, known, _on_candidates(model.predict_proba(X), known.candidates.matrix))
+        yield HeldOut(len(answers), _held_out(X, known, _some(~known.done, MOST_JUDGED, rng)))
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The table after the answers: an answered row has its label as its only candidate."""
+
+    candidates: Candidates  # with the labels that people typed as further classes
+    done: np.ndarray  # mask of the rows that need no answer any more
+    clean: np.ndarray  # the rows with a label
+    clean_y: np.ndarray  # its class
+    own_sets: np.ndarray  # the candidate sets that these rows came with
+
+    @property
+    def n_clean(self) -> int:
+        return len(self.clean)
+
+    @classmethod
+    def of(cls, rows: LabelRows, answers: Answers) -> Known:
+        names = [*rows.class_names, *sorted({a for a in answers.values() if a is not None} - set(rows.class_names))]
+        place = {name: k for k, name in enumerate(names)}
+        matrix = np.zeros((len(rows), len(names)), dtype=bool)
+        matrix[:, : len(rows.class_names)] = rows.candidates.matrix
+        clean = np.array([row for row, label in answers.items() if label is not None], dtype=np.int64)
+        clean_y = np.array([place[label] for label in answers.values() if label is not None], dtype=np.int64)
+        own_sets = matrix[clean]
+        matrix[clean] = np.eye(len(names), dtype=bool)[clean_y]
+        done = np.zeros(len(rows), dtype=bool)
+        done[list(answers)] = True
+        return cls(Candidates(matrix, np.array(names)), done, clean, clean_y, own_sets)
+
+
+def _ranking(rows: LabelRows, X: np.ndarray, known: Known, belief: np.ndarray | None) -> Ranking:
+    found = next_to_label(X, known.candidates, n=RANKED, confidence=belief, labelled=known.done, random_state=SEED)
+    rest = np.setdiff1d(np.flatnonzero(~known.done), found.row)
+    order = np.concatenate([found.row, np.random.default_rng(SEED).permutation(rest)])
     shown = None if belief is None else belief[:, : len(rows.class_names)].astype(np.float32)
-    reasons = dict(zip(found.row.tolist(), found.reason.tolist(), strict=True))
-    return Ranking(order, reasons, len(answers), shown, accuracy)
+    return Ranking(order, dict(zip(found.row.tolist(), found.reason.tolist(), strict=True)), shown)
 
 
 def _some(free: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
@@ -56,34 +81,26 @@ def _some(free: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
     return found if len(found) <= most else rng.choice(found, most, replace=False)
 
 
-def _fitted(X: np.ndarray, candidates: Candidates, partial: np.ndarray, clean: np.ndarray, clean_y: np.ndarray) -> Any:
-    if not len(partial):  # everything is answered: the answers are all there is to learn from
-        partial = clean
-    model = make(
-        "mogd", epochs=EPOCHS, scale="standard", classes=candidates.classes.tolist(), unseen="keep", random_state=0
-    )
+def _fitted(X: np.ndarray, known: Known, partial: np.ndarray, use: np.ndarray) -> Any:
+    """A linear model of the partial rows, guided by the answers at the positions `use`."""
+    clean, classes = known.clean[use], known.candidates.classes
+    partial = partial if len(partial) else clean  # everything is answered: there is nothing else to learn from
+    model = make("mogd", epochs=EPOCHS, scale="standard", classes=classes.tolist(), unseen="keep", random_state=SEED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return model.fit(X[partial], candidates[partial], X_val=X[clean], y_val=candidates.classes[clean_y])
+        return model.fit(X[partial], known.candidates[partial], X_val=X[clean], y_val=classes[known.clean_y[use]])
 
 
-def _held_out(
-    X: np.ndarray,
-    candidates: Candidates,
-    partial: np.ndarray,
-    clean: np.ndarray,
-    clean_y: np.ndarray,
-    own_sets: np.ndarray,
-) -> float:
-    """The share of the answered rows that a model resolves rightly when their own answers are kept from it."""
-    right = np.zeros(len(clean), dtype=bool)
-    for others, held in KFold(FOLDS, shuffle=True, random_state=0).split(clean):
-        model = _fitted(X, candidates, partial, clean[others], clean_y[others])
-        belief = _on_candidates(model.predict_proba(X[clean[held]]), own_sets[held])
-        right[held] = belief.argmax(axis=1) == clean_y[held]
+def _held_out(X: np.ndarray, known: Known, partial: np.ndarray) -> float:
+    right = np.zeros(known.n_clean, dtype=bool)
+    for others, held in KFold(FOLDS, shuffle=True, random_state=SEED).split(known.clean):
+        model = _fitted(X, known, partial, others)
+        belief = _on_candidates(model.predict_proba(X[known.clean[held]]), known.own_sets[held])
+        right[held] = belief.argmax(axis=1) == known.clean_y[held]
     return float(right.mean())
 
 
 def _on_candidates(proba: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """The probabilities as a distribution over each row's candidates."""
     belief = np.where(matrix, np.maximum(proba, 1e-12), 0.0)
     return belief / belief.sum(axis=1, keepdims=True)

@@ -21,17 +21,26 @@ class Ranking:
 
     order: np.ndarray
     reasons: dict[int, str]
-    n_answers: int
     belief: np.ndarray | None = None  # (n_rows, n_classes) over each row's candidates
-    accuracy: float | None = None  # held out, over the answers
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The share of the answered rows that a model resolves rightly when their own answers are kept from it."""
+
+    n_answers: int
+    accuracy: float
+
+
+Result = Ranking | HeldOut | str  # a text is the reason why there is none
 
 
 def work(pipe: Connection, rows: LabelRows) -> None:
-    """What the second process does until the first is gone: answers in, a ranking (or an error's words) out."""
+    """What the second process does until the first is gone: answers in, results out, None when there are no more."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     from mogd.labeling.features import features
-    from mogd.labeling.ranker import rank
+    from mogd.labeling.ranker import results
 
     try:
         with threadpool_limits(1):
@@ -39,10 +48,12 @@ def work(pipe: Connection, rows: LabelRows) -> None:
             while True:
                 answers = pipe.recv()
                 try:
-                    X = features(rows) if X is None else X
-                    pipe.send(rank(rows, X, answers))
+                    first, X = X is None, features(rows) if X is None else X
+                    for result in results(rows, X, answers, first=first):
+                        pipe.send(result)
                 except Exception as error:
                     pipe.send(f"{type(error).__name__}: {error}")
+                pipe.send(None)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
 
@@ -50,7 +61,7 @@ def work(pipe: Connection, rows: LabelRows) -> None:
 class Refitter:
     """Keeps the second process busy with the newest answers; results come to `on_result` from a thread of its own."""
 
-    def __init__(self, rows: LabelRows, on_result: Callable[[Ranking | str], None]) -> None:
+    def __init__(self, rows: LabelRows, on_result: Callable[[Result], None]) -> None:
         self.on_result = on_result
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -78,7 +89,8 @@ class Refitter:
                 answers, self._newest = self._newest, None
             try:
                 self._pipe.send(answers)
-                self.on_result(self._pipe.recv())
+                while (result := self._pipe.recv()) is not None:
+                    self.on_result(result)
             except (EOFError, OSError):
                 if not self._closed:
                     self.on_result("the process that fits the answers has ended; labelling goes on without refits")

@@ -12,7 +12,7 @@ from typing import Any
 
 from mogd.datasets.frames import check_ending, write_frame
 from mogd.labeling.desk import Desk
-from mogd.labeling.refit import Ranking, Refitter
+from mogd.labeling.refit import Refitter, Result
 from mogd.labeling.rows import LabelRows
 from mogd.labeling.safety import Guard
 from mogd.labeling.store import Store
@@ -92,6 +92,7 @@ def serve(
     token: str | None = None,
     every: int = 10,
     lock_seconds: float = 600,
+    goal: int = 100,
     blind: bool = False,
     say: Callable[[str], None] = print,
 ) -> None:
@@ -104,13 +105,13 @@ def serve(
     guard = Guard(host, token)
     listening = _listen(host, port)
     store = Store(store_path(out), rows.fingerprint)
-    desk = Desk(rows, store, lock_seconds=lock_seconds, blind=blind)
+    desk = Desk(rows, store, lock_seconds=lock_seconds, goal=goal, blind=blind)
     writer = TableWriter(desk, out)
     writer.write()
     ready = threading.Event()
 
-    def ranked(ranking: Ranking | str) -> None:
-        desk.use(ranking)
+    def ranked(result: Result) -> None:
+        desk.use(result)
         ready.set()
 
     refitter = Refitter(rows, ranked)

@@ -192,10 +192,11 @@ function showLast(last) {
 }
 
 function showProgress(progress) {
-  byId("bar").max = Math.max(progress.rows, 1);
-  byId("bar").value = progress.answers;
+  byId("bar").max = Math.max(progress.goal, 1);
+  byId("bar").value = Math.min(progress.answers, progress.goal);
   const mine = progress.mine === progress.answers ? "" : `, ${progress.mine} of them yours`;
-  byId("count").textContent = `${progress.answers} of ${progress.rows} rows answered${mine}`;
+  const goal = progress.answers < progress.goal ? `${progress.answers} of ${progress.goal} answers` : `${progress.answers} answers`;
+  byId("count").textContent = `${goal}${mine} · ${progress.rows} rows`;
   const { curve } = progress;
   if (!curve.length) {
     byId("accuracy").textContent = "";
