@@ -86,8 +86,8 @@ def table(records: list[dict]) -> Iterator[str]:
             error = gain.std(ddof=1) / np.sqrt(n_seeds)
             for way in WAYS:
                 means = " | ".join(f"{100 * a:.1f}" for a in runs[way][:, :, m].mean(axis=0))
-                told = f"**{gain.mean():+.2f} ± {error:.2f}**" if way == "chosen" else ""
-                yield f"| {name} | {measure} | {way} | {means} | {area(runs[way][:, :, m]).mean():.2f} | {told} |"
+                gap = f"**{gain.mean():+.2f} ± {error:.2f}**" if way == "chosen" else ""
+                yield f"| {name} | {measure} | {way} | {means} | {area(runs[way][:, :, m]).mean():.2f} | {gap} |"
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument(
-        "--records", type=Path, help="Keep every run here as a JSON line; runs that are there are not repeated."
+        "--records", type=Path, help="Keep every run here as a JSON line; those there are not repeated."
     )
     asked = parser.parse_args()
     records = []

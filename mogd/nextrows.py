@@ -163,7 +163,7 @@ def _alike(Z: np.ndarray | None, n_pool: int, of_pool: np.ndarray, of_settled: n
 def _greedy(
     Z: np.ndarray | None, belief: np.ndarray, settled: np.ndarray, mass: np.ndarray, share: np.ndarray, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the pool, one by one: the most open rows about them, times how far their classes lag behind their share."""
+    """Rows of the pool, one by one: the most open rows about them, times how far their classes lag behind."""
     if not len(belief):
         return np.empty(0, dtype=np.int64), np.empty(0)
     n_pool = len(belief)

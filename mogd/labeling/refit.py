@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
 import numpy as np
 
+from mogd.labeling.known import Answers
 from mogd.labeling.rows import LabelRows
-
-Answers = Mapping[int, str | None]
 
 
 @dataclass(frozen=True)
