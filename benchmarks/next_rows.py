@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,16 +19,25 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from mogd import Candidates, make, next_to_label
+from mogd.candidates import as_labels
 from mogd.datasets import load
+from mogd.datasets.frames import read_frame
+from mogd.labeling.features import features
+from mogd.labeling.rows import read_rows
 
 SIZES = (10, 20, 50, 100)
-DATASETS = ("lost", "msrcv2", "birdsong", "digits")
+DATASETS = ("lost", "msrcv2", "birdsong", "digits", "tweets")
 WAYS = ("random", "chosen")
 MEASURES = ("test rows", "rows of the table")
 
 
 def rows_of(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features, candidate matrix and true classes."""
+    if name == "tweets":
+        path = next(Path(folder, "tweets.csv") for folder in os.environ["MOGD_DATA"].split(os.pathsep))
+        rows = read_rows(path, annotators=["rater1", "rater2", "rater3"])
+        truth = as_labels(read_frame(path)["truth"].to_list(), rows.candidates.classes, name="truth")
+        return features(rows), rows.candidates.matrix, truth
     if name != "digits":
         data = load(name)
         return data.X, data.candidates.matrix, data.known_y()

@@ -249,10 +249,10 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", disk], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"no small file system can be mounted here: {mounted.stderr.strip()}")
+    arguments = (tmp_path / "rows.csv", "--out", disk / "clean.csv", "--every", 0)
+    server = Server(*arguments)
     try:
-        arguments = (tmp_path / "rows.csv", "--out", disk / "clean.csv", "--every", 0)
         (disk / "filler").write_bytes(b"x" * 200_000)
-        server = Server(*arguments)
         kept, said = answer_until_full(server, 50)
         status = server.ask("status")
         assert status.get("answers", kept) == kept
@@ -267,6 +267,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
         labels = [text.split()[0] for text in pl.read_csv(disk / "clean.csv")["label"]]
         assert labels == [*map(str, range(kept)), "last"]
     finally:
+        server.kill()
         subprocess.run(["umount", disk], check=True)
 
 

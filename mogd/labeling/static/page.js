@@ -183,7 +183,7 @@ function showLast(last) {
     const button = make("button");
     button.type = "button";
     button.append(text("span", "id", short(answer.id)), text("span", "label", short(answerName(answer))));
-    button.setAttribute("aria-label", `Change row ${short(answer.id)}: ${short(answerName(answer))}`);
+    button.setAttribute("aria-describedby", "last-hint");
     button.addEventListener("click", () => send("open", { row: answer.row }, "Change this answer, or press Escape."));
     const entry = make("li");
     entry.append(button);
