@@ -140,10 +140,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server,
     for i in range(40):
         Image.fromarray(rng.integers(255, size=(12, 12, 3), dtype=np.uint8)).save(folder / f"{i}.png")
     votes = {f"by{a}": [str(t) if rng.random() < 0.7 else "ant" for t in truth] for a in "ABC"}
-    table = (
-        pl.read_csv(folder / "rows.csv").drop("labels")
+    table = pl.read_csv(folder / "rows.csv").drop("labels")
     table = table.with_columns(file=pl.Series([f"{i}.png" for i in range(40)]))
-    )
     table.with_columns(**{name: pl.Series(cells) for name, cells in votes.items()}).write_csv(folder / "rows.csv")
     options = ("--annotators", "byA,byB,byC", "--images", folder, "--every", 5)
     server = Server(folder / "rows.csv", *options, "--out", folder / "clean.csv")

@@ -89,7 +89,7 @@ def read_rows(
             raise FileNotFoundError(f"there is no folder {images} of pictures")
         need(frame, image_column, "the file names of the pictures (--image-column)")
     frame = frame.drop([name for name in {id, clean_column, *used, *ignore} if name and name in frame.columns])
-    hidden = _label_columns(frame, {label_text(label) for label in classes})
+    hidden = [name for name in _label_columns(frame, {label_text(label) for label in classes}) if name != text]
     frame = frame.drop(hidden)
     places = {label: place for place, label in enumerate(classes)}
     return LabelRows(
