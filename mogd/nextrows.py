@@ -65,7 +65,8 @@ def next_to_label(
     sets = as_candidates(candidates, unseen="keep")
     if not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"n must be a whole number of at least 1; got {n!r}")
-    rng = check_random_state(random_state)
+    fresh = int(np.random.default_rng().integers(2**31))  # not numpy's global state
+    rng = check_random_state(fresh if random_state is None else random_state)
     done = _mask(labelled, len(sets))
     belief = _belief(X, sets, model, confidence)
     torn = model is not None or confidence is not None

@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "progress": set(),
     "nets": set(),
     "augment": set(),
+    "nextrows": {"candidates"},
     "datasets": BELOW,
     "methods": BELOW,
     "estimator": BELOW,
@@ -35,6 +36,7 @@ MAY_IMPORT = {
     "training": {"methods"},
     "classifier": BELOW | {"estimator", "advice", "methods", "nets", "augment", "training", "progress", "algorithms"},
     "algorithms": {"estimator", "methods", "classical", "classifier"},
+    "labeling": BELOW | {"datasets", "algorithms", "nextrows"},
 }
 TOP = ("cli", "__main__", "report", "experiments", "labeling")
 
