@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from labeling_tools import Server, eventually, write_table
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 HOSTILE = {
     "html": "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>&amp;",
@@ -25,17 +25,6 @@ HOSTILE = {
     "long": "lorem ipsum " * 833 + "end!",
     "lines": "first line\nsecond\tline, with a comma",
 }
-
-
-@pytest.fixture(scope="module")
-def browser(missing: Callable[[str], NoReturn]) -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        missing("the page is tested in a browser: `apt-get install chromium`")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
 
 
 def opened(browser: Browser, address: str, **options: Any) -> Page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ def work(pipe: Connection, rows: LabelRows) -> None:
     from mogd.labeling.features import features
     from mogd.labeling.ranker import results
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches both processes; the first one ends this one
     try:
         with threadpool_limits(1):
             X = None
@@ -53,7 +55,7 @@ def work(pipe: Connection, rows: LabelRows) -> None:
                 except Exception as error:
                     pipe.send(f"{type(error).__name__}: {error}")
                 pipe.send(None)
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+    except (EOFError, BrokenPipeError):
         return
 
 
