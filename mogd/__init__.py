@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mogd.datasets.tables import read_table as read_table
     from mogd.methods.base import Method as Method
     from mogd.methods.mogd import MoGD as MoGD
+    from mogd.nextrows import next_to_label as next_to_label
     from mogd.saving import load as load
     from mogd.saving import load_encoder as load_encoder
     from mogd.saving import load_resolved as load_resolved
@@ -65,6 +66,7 @@ _PUBLIC = {
     "make": "mogd.algorithms",
     "make_callback": "mogd.callbacks",
     "make_method": "mogd.algorithms",
+    "next_to_label": "mogd.nextrows",
     "read_table": "mogd.datasets.tables",
     "recommend": "mogd.config",
     "save": "mogd.saving",

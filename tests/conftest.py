@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 import torch
+from playwright.sync_api import Browser, sync_playwright
 
 from mogd.training import seeded
 
@@ -44,6 +46,18 @@ def fashion_mnist(missing: Callable[[str], NoReturn]) -> Path:
     from mogd.datasets.sources import find
 
     return find("fashion-mnist") or missing("this needs Fashion-MNIST: `apt-get install dataset-fashion-mnist`")
+
+
+@pytest.fixture(scope="session")
+def browser(missing: Callable[[str], NoReturn]) -> Iterator[Browser]:
+    """A real Chromium without a window."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        missing("pages are tested in a browser: `apt-get install chromium`")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
 
 
 @pytest.fixture

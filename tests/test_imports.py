@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "advice": set(),
     "views": set(),
     "optim": set(),
+    "nextrows": {"candidates"},
     "datasets": BELOW,
     "methods": BELOW,
     "callbacks": {"methods"},
@@ -53,6 +54,7 @@ MAY_IMPORT = {
     "report": {"experiments", "datasets", "algorithms"},
     "cli": None,  # the shell may import all
     "__main__": None,
+    "labeling": BELOW | {"datasets", "algorithms", "nextrows"},
 }
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from report_records import everything
 
 from mogd.report.sections import sections
@@ -41,17 +39,6 @@ CLIPPED = """() => [...document.querySelectorAll('svg text')].filter((t) => {
   const inside = box.left >= frame.left - 1 && box.right <= frame.right + 1;
   return !(inside && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1);
 }).map((t) => t.textContent)"""
-
-
-@pytest.fixture(scope="module")
-def browser(missing: Callable[[str], NoReturn]) -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        missing("the report is tested in a browser: `apt-get install chromium`")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
