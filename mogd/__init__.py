@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mogd.config import DataProfile as DataProfile
     from mogd.config import recommend as recommend
     from mogd.datasets.tables import read_table as read_table
+    from mogd.evidence import Evidence as Evidence
     from mogd.methods.base import Method as Method
     from mogd.methods.mogd import MoGD as MoGD
     from mogd.saving import load as load
@@ -36,13 +37,16 @@ _PUBLIC = {
     "CleanWeight": "mogd.callbacks.clean_weight",
     "D2CNN": "mogd.methods.d2cnn",
     "DataProfile": "mogd.config",
+    "DawidSkene": "mogd.classical.dawidskene",
     "EXP": "mogd.methods.exp",
     "EarlyStopping": "mogd.callbacks.early_stopping",
+    "Evidence": "mogd.evidence",
     "GA": "mogd.methods.ga",
     "IPAL": "mogd.classical.ipal",
     "LWS": "mogd.methods.lws",
     "LossSchedule": "mogd.callbacks.loss_schedule",
     "MSE": "mogd.methods.mse",
+    "Majority": "mogd.classical.majority",
     "Method": "mogd.methods.base",
     "MoGD": "mogd.methods.mogd",
     "PCE": "mogd.methods.pce",

@@ -29,6 +29,7 @@ class Algorithm:
     paper: str
     needs_clean_set: bool = False
     needs_labels: bool = False  # whether rows with several candidates teach it nothing
+    needs_votes: bool = False  # whether plain sets, without who said what, stay unresolved
     label: str = ""  # how tables call it; the class's name where empty
 
     @property
@@ -54,7 +55,7 @@ def _deep(name: str, attribute: str, title: str, paper: str, **more: Any) -> Alg
 
 
 def _classical(name: str, attribute: str, title: str, paper: str, **more: Any) -> Algorithm:
-    return Algorithm(name, "classical", f"mogd.classical.{name}:{attribute}", title, paper, **more)
+    return Algorithm(name, "classical", f"mogd.classical.{name.replace('-', '')}:{attribute}", title, paper, **more)
 
 
 _TABLE = (
@@ -92,6 +93,15 @@ _TABLE = (
     _classical("clpl", "CLPL", "convex loss for partial labels", "Cour, Sapp, Taskar 2011"),
     _classical("sure", "SURE", "self-guided retraining", "Feng, An 2019"),
     _classical("plecoc", "PLECOC", "error-correcting output codes", "Zhang, Yu, Tang 2017", label="PL-ECOC"),
+    _classical("majority", "Majority", "majority of the votes", "baseline", needs_votes=True),
+    _classical(
+        "dawid-skene",
+        "DawidSkene",
+        "annotators' confusions",
+        "Dawid, Skene 1979",
+        needs_votes=True,
+        label="Dawid–Skene",
+    ),
 )
 
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}

@@ -13,7 +13,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mogd.candidates import as_candidates, as_labels, as_plain, holds_sets, name_rows
+from mogd.candidates import Candidates, as_candidates, as_labels, as_plain, holds_sets, name_rows
+from mogd.evidence import Evidence, with_same_sources
 from mogd.metrics import covering_rate
 
 WILD_RATIO = 10.0  # between the typical spreads of X and X_val, or between their means in units of the spread
@@ -46,19 +47,20 @@ class Rows:
     clean_y: np.ndarray  # class indices
     n_given: int  # rows given to `fit`, which come first
     is_clean: np.ndarray  # (n,) which of the rows are clean ones
+    evidence: Evidence | None = None  # who said what of the rows given
+    clean_evidence: Evidence | None = None  # and of the clean ones, by the same sources
+    clean_candidates: np.ndarray | None = None  # (n_clean, K) bool, the clean rows' own sets where they are known
 
     def join_clean(self, clean_weight: float) -> Rows:
         """The same rows with the clean ones behind them, each with its one candidate and the weight given."""
         if not len(self.clean_y):
             return self
         one_hot = np.eye(self.candidates.shape[1], dtype=bool)[self.clean_y]
-        return Rows(
+        return replace(
+            self,
             X=np.concatenate([self.X, self.clean_X]),
             candidates=np.concatenate([self.candidates, one_hot]),
             weight=np.concatenate([self.weight, np.full(len(one_hot), float(clean_weight))]),
-            clean_X=self.clean_X,
-            clean_y=self.clean_y,
-            n_given=self.n_given,
             is_clean=np.concatenate([self.is_clean, np.ones(len(one_hot), dtype=bool)]),
         )
 
@@ -69,13 +71,14 @@ class Rows:
         """
         single = self.candidates.sum(axis=1) == 1
         clean_X, clean_y = self.X[single], self.candidates[single].argmax(axis=1)
-        rows = replace(self, clean_X=clean_X, clean_y=clean_y, is_clean=single)
+        own = None if self.evidence is None else self.evidence[single]
+        rows = replace(self, clean_X=clean_X, clean_y=clean_y, is_clean=single, clean_evidence=own)
         if train or single.all():
             return rows, np.ones(len(single), dtype=bool)
         kept = ~single
-        return replace(
-            rows, X=self.X[kept], candidates=self.candidates[kept], weight=self.weight[kept], is_clean=single[kept]
-        ), kept
+        partial = {name: getattr(self, name)[kept] for name in ("X", "candidates", "weight")}
+        evidence = None if self.evidence is None else self.evidence[kept]
+        return replace(rows, **partial, is_clean=single[kept], evidence=evidence), kept
 
 
 class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
@@ -94,10 +97,20 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     takes_images = False  # whether X may have more than two dimensions
     holds_rows: Any = False  # whether prediction needs rows of the training data
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        candidates_val: Any = None,
+    ) -> Self:
         """Learn from rows with candidate sets `y` and, where given, clean rows `X_val` with true labels `y_val`.
 
         `sample_weight` multiplies what each row of `X` counts in the loss; clean rows have `clean_weight`.
+        `candidates_val` are the clean rows' own sets, votes or scores, in any form of `y`: how the truth was labelled.
         """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None: pass labels or candidate sets")
@@ -105,10 +118,15 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         candidates = as_candidates(y, classes=self.classes, n_rows=len(X), unseen=self.unseen)
         self.classes_ = candidates.classes
         clean_X, clean_y = self._check_clean(X, X_val, y_val)
+        clean_sets = self._check_clean_sets(candidates_val, len(clean_y))
         self._fit_scaler(X, clean_X)
         X, clean_X = self._transform(X), self._transform(clean_X)
-        weight = _check_weight(sample_weight, X)
-        self._fit(Rows(X, candidates.matrix, weight, clean_X, clean_y, len(X), np.zeros(len(X), dtype=bool)))
+        weight, none_clean = _check_weight(sample_weight, X), np.zeros(len(X), dtype=bool)
+        rows = Rows(X, candidates.matrix, weight, clean_X, clean_y, len(X), none_clean, candidates.evidence)
+        if clean_sets is not None:
+            rows.clean_candidates = clean_sets.matrix
+            rows.evidence, rows.clean_evidence = with_same_sources(candidates.evidence, clean_sets.evidence)
+        self._fit(rows)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -201,6 +219,14 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X_val has {len(clean_X)} rows but y_val has {len(clean_y)} labels")
         _warn_of_scales(X, clean_X)
         return clean_X, clean_y
+
+    def _check_clean_sets(self, candidates_val: Any, n_clean: int) -> Candidates | None:
+        if candidates_val is None:
+            return None
+        found = as_candidates(candidates_val, classes=self.classes_, unseen="keep")
+        if len(found) != n_clean:
+            raise ValueError(f"X_val has {n_clean} rows but candidates_val has {len(found)} candidate sets")
+        return found
 
 
 def resolve(confidence: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

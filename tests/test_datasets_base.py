@@ -53,6 +53,19 @@ def test_images_and_absent_parts_survive_the_file(data, tmp_path):
     assert read.feature_names is None
 
 
+def test_who_said_what_survives_the_file(data, tmp_path):
+    said = np.where(np.random.default_rng(1).random((30, 2)) < 0.8, data.labels[:, None], None)
+    said[:, 0] = data.labels
+    votes = replace(data, candidates=as_candidates(said, form="annotators", classes=data.classes))
+    read = PartialDataset.load(votes.save(tmp_path / "votes.npz")).candidates.evidence
+    for part in ("row", "label", "source", "weight", "sources"):
+        assert getattr(read, part).tolist() == getattr(votes.candidates.evidence, part).tolist()
+    assert (read.n_rows, read.kind) == (30, "votes")
+    plain = replace(votes, candidates=replace(votes.candidates, evidence=None))
+    assert PartialDataset.load(plain.save(tmp_path / "plain.npz")).candidates.evidence is None
+    assert plain.fingerprint != votes.fingerprint
+
+
 def test_fingerprint_follows_the_content_and_not_the_name_or_the_layout(data):
     same = replace(data, name="other", X=np.asfortranarray(data.X), ids=data.ids.astype("U200"))
     assert same.fingerprint == data.fingerprint

@@ -21,10 +21,14 @@ WITHOUT_TORCH = ("datasets", "classical", "report")
 PAPERS = {algorithm.module for algorithm in ALGORITHMS.values()}
 
 # the part of the package, a folder or a single file -> the parts it may import beside itself; every part has a rule
-BELOW = {"candidates", "metrics"}
+BELOW = {"candidates", "evidence", "labels", "crowd", "metrics"}
 FACE = BELOW | {"estimator", "algorithms", "classifier", "classical"}
 MAY_IMPORT = {
-    "candidates": set(),
+    "labels": set(),
+    "evidence": {"labels"},
+    "forms": {"evidence", "labels"},
+    "candidates": {"evidence", "forms", "labels"},
+    "crowd": {"evidence"},
     "metrics": set(),
     "nets": set(),
     "augment": set(),

@@ -69,7 +69,7 @@ def test_annotators_votes_and_sets_agree(tmp_path: Path) -> None:
         assert data.X.tolist() == [[1], [2], [3], [4]]
         assert data.ids.tolist() == ids
     write(votes, task=[*task, "r9"], worker=[*worker, "w"], label=[*label, "ant"])
-    with pytest.raises(ValueError, match=r"no row of the table, such as 'r9'"):
+    with pytest.raises(ValueError, match=r"task 'r9', which is in no row"):
         read_table(bare, votes=votes)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import softmax
 
 from mogd.classical.base import KernelEstimator
-from mogd.classical.common import fit_linear, posterior, require
+from mogd.classical.common import fit_linear, require
+from mogd.crowd import posterior
 
 
 class CLPL(KernelEstimator):

@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
-from scipy.special import softmax
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.neighbors import NearestNeighbors
@@ -29,11 +28,6 @@ def restricted(probabilities: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     total = kept.sum(axis=1, keepdims=True)
     uniform = candidates / candidates.sum(axis=1, keepdims=True)
     return np.where(total > 0, kept / np.where(total > 0, total, 1.0), uniform)
-
-
-def posterior(scores: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """The softmax of the scores over the candidates of each row, safe from underflow."""
-    return softmax(np.where(candidates, scores, -np.inf), axis=1)
 
 
 def project_simplex(values: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import softmax
 
 from mogd.classical.base import KernelEstimator
-from mogd.classical.common import fit_linear, posterior, require
+from mogd.classical.common import fit_linear, require
+from mogd.crowd import posterior
 
 ENUMERATE_UP_TO = 10  # classes for which all splits are listed (511) rather than drawn
 MAX_FAILURES = 10_000  # consecutive splits that fit too few rows before the search ends with the columns it has

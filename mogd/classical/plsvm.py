@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import softmax
 
 from mogd.classical.base import ClassicalEstimator
-from mogd.classical.common import posterior, require
+from mogd.classical.common import require
+from mogd.crowd import posterior
 
 
 class PLSVM(ClassicalEstimator):

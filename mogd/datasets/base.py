@@ -18,9 +18,11 @@ from typing import Any, Self
 import numpy as np
 
 from mogd.candidates import Candidates, name_rows
+from mogd.evidence import Evidence
 
 FORMAT = 1  # of the file that `save` writes
 _PARTS = ("X", "matrix", "classes", "y", "ids", "feature_names")
+_EVIDENCE_PARTS = ("row", "label", "source", "weight", "sources", "n_rows", "kind")
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +125,7 @@ class PartialDataset:
         dataset = cls(
             name=str(found["name"]),
             X=found["X"],
-            candidates=Candidates(found["matrix"], found["classes"]),
+            candidates=Candidates(found["matrix"], found["classes"], _read_evidence(found)),
             y=found.get("y"),
             ids=found.get("ids"),
             feature_names=None if names is None else [str(name) for name in names],
@@ -135,7 +137,9 @@ class PartialDataset:
     def _arrays(self) -> dict[str, np.ndarray]:
         matrix = np.asarray(self.candidates.matrix, dtype=bool)
         values = (self.X, matrix, self.classes, self.y, self.ids, self.feature_names)
-        parts = {part: value for part, value in zip(_PARTS, values, strict=True) if value is not None}
+        parts: dict[str, Any] = {part: value for part, value in zip(_PARTS, values, strict=True) if value is not None}
+        if self.candidates.evidence is not None:
+            parts |= {f"evidence_{part}": getattr(self.candidates.evidence, part) for part in _EVIDENCE_PARTS}
         return {part: _without_objects(part, value) for part, value in parts.items()}
 
 
@@ -162,6 +166,13 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if int(found["format"]) > FORMAT:
         raise ValueError(f"{path} was written by a later version of mogd: update the library")
     return found
+
+
+def _read_evidence(found: dict[str, np.ndarray]) -> Evidence | None:
+    if "evidence_row" not in found:
+        return None
+    row, label, source, weight, sources, n_rows, kind = (found[f"evidence_{part}"] for part in _EVIDENCE_PARTS)
+    return Evidence(row, label, source, weight, sources, int(n_rows), str(kind))
 
 
 def _without_objects(part: str, value: Any) -> np.ndarray:

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from mogd.candidates import VOTE_COLUMNS
+import numpy as np
+
+from mogd.candidates import Candidates
 from mogd.datasets.frames import need
+from mogd.evidence import Evidence, Statements, read_annotators, read_votes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,31 +42,65 @@ def column_sets(column: pl.Series, delimiter: str | None = None) -> Sets:
     return [sets[cell] for cell in cells]
 
 
-def annotator_sets(frame: pl.DataFrame, annotators: Sequence[str]) -> Sets:
-    """The labels that at least one annotator gave to each row."""
+def annotator_sets(frame: pl.DataFrame, annotators: Sequence[str], abstain: Any = None) -> Sets:
+    """The labels that the annotators gave to each row, as often as they were given."""
+    return _by_row(read_annotators(annotator_columns(frame, annotators), annotators, abstain=abstain))
+
+
+def vote_sets(votes: pl.DataFrame, ids: Sequence[Any], abstain: Any = None) -> Sets:
+    """The labels that the workers gave to each row; the column task holds the row's id."""
+    return _by_row(read_votes(_vote_columns(votes), ids, abstain=abstain))
+
+
+def annotator_columns(frame: pl.DataFrame, annotators: Sequence[str]) -> list[list[Any]]:
+    """The labels of each annotator, None where there is none."""
     for name in annotators:
         need(frame, name, "an annotator")
-    votes = [column_labels(frame[name]) for name in annotators]
-    return [[label for label in row if label is not None] for row in zip(*votes, strict=True)]
+    return [column_labels(frame[name]) for name in annotators]
 
 
-def vote_sets(votes: pl.DataFrame, ids: Sequence[Any]) -> Sets:
-    """The labels that at least one worker gave to each row; the column task holds the row's id."""
-    for name in VOTE_COLUMNS:
-        need(votes, name, "the votes")
-    sets: Sets = [[] for _ in ids]
-    where = {str(name): row for row, name in enumerate(ids)}
-    tasks = [str(task) for task in votes["task"].to_list()]
-    strange = [task for task in dict.fromkeys(tasks) if task not in where]
-    if strange:
-        raise ValueError(
-            f"the votes name {len(strange)} tasks that are no row of the table, such as {strange[0]!r}: drop these "
-            "votes, or name the table's id column"
-        )
-    for task, label in zip(tasks, column_labels(votes["label"]), strict=True):
-        if label is not None:
-            sets[where[task]].append(label)
+def annotator_evidence(
+    frame: pl.DataFrame, annotators: Sequence[str], classes: Sequence[Any], abstain: Any = None
+) -> Evidence:
+    """Who said what, in columns of one annotator each; a cell that holds no class says nothing."""
+    columns, silent = annotator_columns(frame, annotators), () if abstain is None else abstain
+    return _of_classes(read_annotators(columns, annotators, abstain=silent), classes)
+
+
+def vote_evidence(votes: pl.DataFrame, ids: Sequence[Any], classes: Sequence[Any], abstain: Any = None) -> Evidence:
+    """Who said what, in long form; a vote for what is no class says nothing."""
+    return _of_classes(read_votes(_vote_columns(votes), ids, abstain=() if abstain is None else abstain), classes)
+
+
+def _vote_columns(votes: pl.DataFrame) -> dict[str, list[Any]]:
+    columns = {name: votes[name].to_list() for name in votes.columns}
+    return columns | ({"label": column_labels(votes["label"])} if "label" in columns else {})
+
+
+def _by_row(statements: Statements) -> Sets:
+    sets: Sets = [[] for _ in range(statements.n_rows)]
+    for row, label in zip(statements.row.tolist(), statements.label.tolist(), strict=True):
+        sets[row].append(label)
     return sets
+
+
+def _of_classes(statements: Statements, classes: Sequence[Any]) -> Evidence:
+    """Statements of the table's classes, which are compared as text: its cells may hold 7 or "7", true or True."""
+    where = {_text(label): i for i, label in enumerate(classes)}
+    index = np.array([where.get(_text(label), -1) for label in statements.label.tolist()], dtype=np.int64)
+    known = index >= 0
+    parts = {name: getattr(statements, name)[known] for name in ("label", "row", "source", "weight")}
+    evidence = statements._replace(**parts).evidence(index[known])
+    assert evidence is not None
+    return evidence
+
+
+def clean_candidates(evidence: Evidence, ids: np.ndarray, clean_ids: np.ndarray, classes: np.ndarray) -> Candidates:
+    """The clean rows' own votes; one that is no row of the table, or of which nobody said anything, has every label."""
+    where = {str(name): row for row, name in enumerate(ids.tolist())}
+    own = evidence.take(np.array([where.get(str(name), -1) for name in clean_ids.tolist()], dtype=np.int64))
+    matrix = own.totals(len(classes)) > 0
+    return Candidates(matrix | ~matrix.any(axis=1, keepdims=True), classes, own)
 
 
 def column_labels(column: pl.Series) -> list[Any]:
@@ -92,8 +129,12 @@ def of_one_kind(*sources: Sets) -> list[Sets]:
     if kinds <= {int, Text} and all(type(label) is int or _is_whole(label) for label in labels):
         change: dict[Any, Any] = {label: int(label) for label in labels}
     else:
-        change = {label: str(label).lower() if isinstance(label, bool) else str(label) for label in labels}
+        change = {label: _text(label) for label in labels}
     return [[[change[label] for label in row] for row in source] for source in sources]
+
+
+def _text(label: Any) -> str:
+    return str(label).lower() if isinstance(label, (bool, np.bool_)) else str(label)
 
 
 def _is_whole(text: str) -> bool:

@@ -6,18 +6,28 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mogd.candidates import as_candidates, as_labels, name_rows
+from mogd.candidates import Candidates, as_candidates, as_labels, name_rows
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
 from mogd.datasets.frames import MISSING, Path_, need, read_frame
-from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
+from mogd.datasets.labelsets import (
+    Sets,
+    annotator_evidence,
+    annotator_sets,
+    clean_candidates,
+    column_labels,
+    column_sets,
+    of_one_kind,
+    vote_evidence,
+    vote_sets,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,6 +42,7 @@ class TableDataset(PartialDataset):
     clean_X: np.ndarray | None = None
     clean_y: np.ndarray | None = None  # labels
     clean_ids: np.ndarray | None = None
+    clean_candidates: Candidates | None = None  # what annotators or votes said of the clean rows
     id_name: str | None = None  # the column that names the rows
     table_ids: np.ndarray | None = None  # the names of all rows of the table, in its order
     encoder: Encoder | None = None
@@ -54,6 +65,7 @@ def read_table(
     impute: str | None = None,
     delimiter: str | None = None,
     empty: str = "error",
+    abstain: Any = None,
     missing: Sequence[str] = MISSING,
 ) -> TableDataset:
     """Read a CSV, TSV, Parquet or Feather table whose rows carry candidate labels.
@@ -62,7 +74,8 @@ def read_table(
     ----------
     candidates : the column of candidate sets: delimited text ("a|b"), a JSON list, an Arrow list, or plain labels.
     annotators : instead, columns that hold one annotator's label each; the set of a row is what any of them said.
-    votes : instead, a second table with the columns task (a row's id), worker, label.
+    votes : instead, a second table with the columns task (a row's id), worker (or annotator, performer), label and,
+        where given, weight.
     id : the column that names the rows, each name once; by default the column `id`, or the row's number from 0.
     clean : where the labels are that are known for sure: a column of this table (empty where not known), or a second
         table, with either the id and the label of rows of this one, or features and labels of further rows. These rows
@@ -75,6 +88,8 @@ def read_table(
     impute : None, "median", "mean" or "most_frequent". Missing cells are counted in a warning; filled only if asked.
     delimiter : of candidate sets in text; by default the first of | ; , that occurs in the column.
     empty : what to do with a row without any candidate: "error", "drop" it, or give it "all" labels.
+    abstain : of annotators and votes, the value or values that mean that nothing was said; () if there is none and a
+        negative number is a label.
     missing : the cells of a text file that count as missing.
     """
     if empty not in ("error", "drop", "all"):
@@ -82,7 +97,8 @@ def read_table(
     frame = read_frame(path, missing=missing)
     id = "id" if id is None and "id" in frame.columns and "id" not in ignore else id
     ids = row_ids(frame, id)
-    sets, used = _sets(frame, candidates, annotators, votes, ids, delimiter, missing)
+    said = read_frame(votes, missing=missing) if votes else None
+    sets, used = _sets(frame, candidates, annotators, said, ids, delimiter, abstain)
     true_sets = _label_sets(frame, truth, "the true labels") if truth else [[] for _ in sets]
     for name in ignore:
         need(frame, name, "ignore")
@@ -101,16 +117,27 @@ def read_table(
     _check_leak(encoder, classes)
     _tell_unseen(sets, clean_sets)
     known = _indices(true_sets, classes)
+    checked = as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep")
+    clean_votes = None
+    evidence = None
+    if annotators:
+        evidence = annotator_evidence(frame, annotators, classes, abstain)
+    elif said is not None:
+        evidence = vote_evidence(said, ids.tolist(), classes, abstain)
+    if evidence is not None:
+        checked = replace(checked, evidence=evidence[kept])
+        clean_votes = clean_candidates(evidence, ids, clean_ids, checked.classes)
     return TableDataset(
         name=Path(path).stem,
         X=X,
-        candidates=as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep"),
+        candidates=checked,
         y=known[kept] if truth else None,
         ids=ids[kept],
         feature_names=encoder.feature_names_,
         clean_X=clean_X,
         clean_y=np.array([row[0] for row in clean_sets]) if clean_sets else np.array(classes)[:0],
         clean_ids=clean_ids,
+        clean_candidates=clean_votes,
         id_name=id,
         table_ids=ids,
         encoder=encoder,
@@ -139,22 +166,23 @@ def _sets(
     frame: pl.DataFrame,
     candidates: str | None,
     annotators: Sequence[str] | None,
-    votes: Path_ | None,
+    votes: pl.DataFrame | None,
     ids: np.ndarray,
     delimiter: str | None,
-    missing: Sequence[str],
+    abstain: Any,
 ) -> tuple[Sets, list[str]]:
     """The candidate sets, and the columns that held them."""
-    if annotators and votes:
+    if annotators and votes is not None:
         raise ValueError("candidates come from annotators or from votes: give one of the two")
-    beside = [candidates] if candidates in frame.columns and (annotators or votes) else []
+    beside = [candidates] if candidates in frame.columns and (annotators or votes is not None) else []
     if beside:  # it would give the answer away as a feature
         source = "annotators" if annotators else "votes"
         warnings.warn(f"the labels come from the {source}; column {candidates!r} is left out", stacklevel=3)
-    if votes:
-        return vote_sets(read_frame(votes, missing=missing), ids.tolist()), beside
+    if votes is not None:
+        return vote_sets(votes, ids.tolist(), abstain), beside
     if annotators:
-        return annotator_sets(frame, annotators), [*annotators, *(name for name in beside if name not in annotators)]
+        sets = annotator_sets(frame, annotators, abstain)
+        return sets, [*annotators, *(name for name in beside if name not in annotators)]
     if candidates is None:
         raise ValueError("candidates must name the column of candidate sets; or give annotators or votes")
     need(frame, candidates, "the candidates")
