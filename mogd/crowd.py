@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -133,6 +134,27 @@ def partial_weight(n_partial: int, n_clean: int, n_classes: int) -> float:
     return min(1.0, max(n_clean, ROWS_PER_CLASS * n_classes) / max(n_partial, 1))
 
 
+def estimate_confusions(
+    evidence: Evidence,
+    confidence: np.ndarray,
+    clean_evidence: Evidence | None = None,
+    clean_y: np.ndarray | None = None,
+    *,
+    weight: float | None = None,
+    shrinkage: float | None = None,
+) -> Confusions:
+    """The confusion matrices under the confidences of the partial rows, the truth of clean rows known.
+
+    A partial row counts `weight` times, by default `partial_weight`; without a `shrinkage`, the most probable is found.
+    """
+    n_classes, n_clean = confidence.shape[1], 0 if clean_evidence is None else len(clean_evidence)
+    weight = partial_weight(len(evidence), n_clean, n_classes) if weight is None else weight
+    counts = weight * vote_counts(evidence, confidence)
+    if clean_evidence is not None:
+        counts = counts + vote_counts(clean_evidence, np.eye(n_classes)[clean_y])
+    return Confusions(counts, best_shrinkage(counts) if shrinkage is None else shrinkage)
+
+
 @dataclass(frozen=True, eq=False)
 class DawidSkeneFit:
     """What expectation–maximisation found."""
@@ -157,17 +179,16 @@ def dawid_skene(
     Clean rows count for the classes' frequencies, and for the matrices where their own votes are given. A partial row
     counts `weight` times. Without a `shrinkage` the most probable one is found.
     """
-    n_classes = candidates.shape[1]
-    known = np.eye(n_classes)[np.empty(0, dtype=np.int64) if clean_y is None else clean_y]
-    gold = vote_counts(clean_evidence, known) if clean_evidence is not None else 0.0
+    clean_y = np.empty(0, dtype=np.int64) if clean_y is None else clean_y
+    known = np.bincount(clean_y, minlength=candidates.shape[1])
     confidence, n_iter = vote_shares(evidence, candidates), 0
+    sources: dict[str, Any] = {"clean_evidence": clean_evidence, "clean_y": clean_y, "weight": weight}
     for _ in range(ROUNDS if shrinkage is None else 1):
-        counts = weight * vote_counts(evidence, confidence) + gold
-        strength = best_shrinkage(counts) if shrinkage is None else shrinkage
+        strength = estimate_confusions(evidence, confidence, **sources, shrinkage=shrinkage).shrinkage
         for _ in range(MAX_ITERATIONS):
             n_iter += 1
-            confusions = Confusions(weight * vote_counts(evidence, confidence) + gold, strength)  # maximisation
-            prior = weight * confidence.sum(axis=0) + known.sum(axis=0) + 1.0
+            confusions = estimate_confusions(evidence, confidence, **sources, shrinkage=strength)  # maximisation
+            prior = weight * confidence.sum(axis=0) + known + 1.0
             prior /= prior.sum()
             before = confidence
             confidence = posterior(confusions.opinion(evidence) + np.log(prior), candidates)  # expectation
