@@ -123,7 +123,8 @@ def id_name(path: str | os.PathLike[str]) -> str | None:
 
 
 def load_resolved(path: str | os.PathLike[str]) -> Arrays:
-    """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence.
+    """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence;
+    of pictures that have other ids also the file.
 
     They come in the order of the table that `read_table` read, or as `fit` had them. Rows that were clean have their
     given label and `clean` True; those that were not of that table come last.
@@ -150,6 +151,9 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
         "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
         "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
     }
+    if "file_id_text" in arrays:
+        files = {key.removeprefix("file_"): value for key, value in arrays.items() if key.startswith("file_")}
+        resolved[described["encoder"]["column"]] = unpack_names(files)
     order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
 
@@ -233,6 +237,10 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
         ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
     arrays = {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    files = getattr(data, "files", None)
+    if files is not None:
+        packed = pack_names(np.array([files[str(name)] for name in ids.tolist()]))
+        arrays |= {f"file_{key}": value for key, value in packed.items()}
     table_ids = getattr(data, "table_ids", None)
     if table_ids is not None:
         place = {str(name): row for row, name in enumerate(table_ids.tolist())}

@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+from mogd.wording import in_shell
+
 app = typer.Typer(
     name="mogd",
     help="Learn from ambiguous labels: rows with a set of candidate labels, one of them true.",
@@ -36,7 +38,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv[:] = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        app()
+        with in_shell():
+            app()
     except Exception as error:
         if debug:
             raise
