@@ -76,6 +76,14 @@ def _options(
             help="Further texts that count as missing, such as n/a (repeat, or a,b,c).", rich_help_panel=READING
         ),
     ] = None,
+    merge_case: Annotated[
+        bool,
+        typer.Option(
+            "--merge-case",
+            help="Take labels that differ only in capitals, spaces or Unicode form as one.",
+            rich_help_panel=LABELS,
+        ),
+    ] = False,
     encoding: Annotated[
         str | None, typer.Option(help="Of the text: utf-8, utf-16, latin-1, …", rich_help_panel=READING)
     ] = None,
@@ -108,7 +116,7 @@ class Reading:
             value = self.given[name]
             if name != "table" and value != parameter.default:
                 text = ",".join(names(value)) if name in LISTS else str(value)
-                parts.append(f"--{name.replace('_', '-')} {shlex.quote(text)}")
+                parts.append(f"--{name.replace('_', '-')}{'' if value is True else f' {shlex.quote(text)}'}")
         return " ".join(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,16 @@ import numpy as np
 
 from mogd.candidates import name_rows
 from mogd.datasets.frames import MISSING, Path_, need, read_frame
+from mogd.datasets.hygiene import (
+    describe_missing,
+    describe_spellings,
+    label_counts,
+    like_missing,
+    merge,
+    merged_spelling,
+    spellings,
+    without,
+)
 from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
 from mogd.wording import option
 
@@ -52,6 +62,7 @@ def label_rows(
     ignore: Sequence[str] = (),
     delimiter: str | None = None,
     missing: Sequence[str] = (),
+    merge_case: bool = False,
     encoding: str | None = None,
 ) -> LabelledRows:
     """Read a table and find its labels; the parameters are those of `read_table`."""
@@ -67,7 +78,15 @@ def label_rows(
     own_clean = [clean] if clean in frame.columns else []
     skip = [str(name) for name in dict.fromkeys([id, truth, *used, *own_clean, *ignore]) if name]
     clean_frame, clean_sets, clean_ids, taken = _clean(frame, clean, clean_label, id, ids, skip, reading)
-    sets, true_sets, clean_sets = of_one_kind(sets, true_sets, clean_sets)
+    sources = of_one_kind(*(without(source, missing) for source in (sets, true_sets, clean_sets)))
+    counts = label_counts(*sources)
+    groups = spellings(counts)
+    for text in (*describe_spellings(groups, merge_case), *describe_missing(like_missing(counts))):
+        warnings.warn(text, stacklevel=3)
+    if merge_case:
+        sources = [merge(source, merged_spelling(groups)) for source in sources]
+        said = None if said is None else said.with_columns(label=_respelled(said["label"], merged_spelling(groups)))
+    sets, true_sets, clean_sets = sources
     return LabelledRows(path, frame, id, ids, sets, said, true_sets, skip, clean_frame, clean_sets, clean_ids, taken)
 
 
@@ -143,6 +162,12 @@ def _long(frame: pl.DataFrame, annotators: Sequence[str], ids: np.ndarray) -> pl
             "label": pl.Series([label for _, _, label in given], dtype=pl.String),
         }
     )
+
+
+def _respelled(labels: pl.Series, spelling: Mapping[str, str]) -> pl.Series:
+    import polars as pl
+
+    return labels.cast(pl.String).str.strip_chars().replace(spelling) if spelling else labels
 
 
 def _label_sets(frame: pl.DataFrame, name: str, what: str) -> Sets:

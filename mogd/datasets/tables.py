@@ -55,6 +55,7 @@ def read_table(
     delimiter: str | None = None,
     empty: str = "error",
     missing: Sequence[str] = (),
+    merge_case: bool = False,
     encoding: str | None = None,
     decimal: str | None = None,
 ) -> TableDataset:
@@ -79,6 +80,7 @@ def read_table(
     delimiter : of candidate sets in text; by default the first of | ; , that occurs in the column.
     empty : what to do with a row without any candidate: "error", "drop" it, or give it "all" labels.
     missing : further texts that count as missing, in cells and in labels, such as "n/a".
+    merge_case : take labels that differ only in capitals, spaces or Unicode form as one, in its most frequent spelling.
     encoding : of text and JSON; by default UTF-8, or what the first bytes say.
     decimal : "," or ".": the decimal mark of numbers in text columns; by default as the column shows it.
     """
@@ -97,6 +99,7 @@ def read_table(
         ignore=ignore,
         delimiter=delimiter,
         missing=missing,
+        merge_case=merge_case,
         encoding=encoding,
     )
     frame, ids, clean_sets, true_sets = rows.frame, rows.ids, rows.clean_sets, rows.true_sets
