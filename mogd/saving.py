@@ -1,8 +1,8 @@
 """Saved models: a folder of JSON and safetensors with a version and a checksum. Reading one cannot run code.
 
 `model.json` holds the algorithm, its parameters, the classes and the table's encoding; `weights.safetensors` what was
-learned; `resolved.safetensors` the confidences of the training rows by their ids, without their features. The last may
-be deleted.
+learned; `encoder.safetensors` what makes features of text columns; `resolved.safetensors` the confidences of the
+training rows by their ids, without their features. The last may be deleted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mogd.modelfolder import (
 if TYPE_CHECKING:
     from mogd.datasets.tables import Encoder
 
-WEIGHTS, RESOLVED = "weights.safetensors", "resolved.safetensors"
+WEIGHTS, RESOLVED, ENCODER = "weights.safetensors", "resolved.safetensors", "encoder.safetensors"
 OPTIONAL = ("callback", "random_state")  # parameters that a fitted model can do without
 
 
@@ -67,6 +67,8 @@ def save(
     encoder = getattr(data, "encoder", None)
     described["encoder"] = None if encoder is None else encoder.to_json()
     files = {WEIGHTS: arrays}
+    if encoder is not None and (of_text := encoder.arrays()):
+        files[ENCODER] = of_text
     if resolved and hasattr(model, "confidence_"):
         files[RESOLVED] = _resolved_arrays(model, data)
     write_folder(path, described, files)
@@ -105,13 +107,22 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
     return model
 
 
-def load_encoder(path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None) -> Encoder:
-    """What makes features of a table, as the saved model was fitted on; `images` is the folder of the new pictures."""
-    state = read_described(Path(path))["encoder"]
+def load_encoder(
+    path: str | os.PathLike[str],
+    images: str | os.PathLike[str] | None = None,
+    text_model: str | os.PathLike[str] | None = None,
+) -> Encoder:
+    """What makes features of a table, as the saved model was fitted on.
+
+    `images` is the folder of the new pictures, `text_model` that of the text model, where it has moved.
+    """
+    described = read_described(Path(path))
+    state = described["encoder"]
     if state is None:
         raise ValueError(f"{path} was not fitted on a table, so it cannot read one: give its features to predict")
     if state["kind"] == TableEncoder.kind:
-        return TableEncoder.from_json(state)
+        arrays = read_arrays(Path(path), ENCODER, described) if ENCODER in described["files"] else {}
+        return TableEncoder.from_json(state, arrays, text_model)
     if images is None:
         raise ValueError(f"{path} was fitted on pictures: name their folder (images=…, in the shell --images)")
     return ImageEncoder.from_json(state, images)

@@ -59,6 +59,7 @@ def predict(
     out: Annotated[Path, typer.Option(help=f"Where to write id (or row), label and confidence: {WRITTEN}")],
     images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add a column for each class.")] = False,
+    text_model: Annotated[Path | None, typer.Option(help="Folder of the text model, where it has moved.")] = None,
     encoding: Annotated[str | None, typer.Option(help="Of the text: utf-8, utf-16, latin-1, …")] = None,
 ) -> None:
     """Label the rows of a table by a saved model."""
@@ -68,7 +69,7 @@ def predict(
     from mogd.saving import id_name, load, load_encoder
 
     kind_of(out)  # refused before the work
-    fitted, encoder, name = load(model), load_encoder(model, images), id_name(model)
+    fitted, encoder, name = load(model), load_encoder(model, images, text_model), id_name(model)
     with notes():
         frame = read_frame(table, encoding=encoding)
     with notes():

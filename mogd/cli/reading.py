@@ -63,6 +63,16 @@ def _options(
         str | None,
         typer.Option(help="Height and width the pictures are brought to, such as 32x32.", rich_help_panel=READING),
     ] = None,
+    text: Annotated[
+        Columns | None, typer.Option(help="Columns of free text (repeat, or a,b,c).", rich_help_panel=READING)
+    ] = None,
+    text_model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a model2vec or sentence-transformers model for the text; without it, TF-IDF.",
+            rich_help_panel=READING,
+        ),
+    ] = None,
     ignore: Annotated[
         Columns | None, typer.Option(help="Columns to exclude (repeat, or a,b,c).", rich_help_panel=READING)
     ] = None,
@@ -94,7 +104,7 @@ def _options(
     """The names are those of `read_table`."""
 
 
-LISTS = ("annotators", "ignore", "missing")
+LISTS = ("annotators", "text", "ignore", "missing")
 
 
 class Reading:

@@ -77,6 +77,9 @@ class ImageEncoder:
                 images[i] = np.asarray(picture).reshape(height, width, channels).transpose(2, 0, 1)
         return images
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
     def fit_transform(self, frame: pl.DataFrame) -> np.ndarray:
         return self.fit(frame).transform(frame)
 

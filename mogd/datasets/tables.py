@@ -50,6 +50,8 @@ def read_table(
     images: Path_ | None = None,
     image_column: str = "file",
     size: Sequence[int] | None = None,
+    text: str | Sequence[str] = (),
+    text_model: Path_ | None = None,
     ignore: Sequence[str] = (),
     impute: str | None = None,
     delimiter: str | None = None,
@@ -75,6 +77,8 @@ def read_table(
     truth : a column of true labels that is used for evaluation alone; it becomes `y`, −1 where empty.
     images, image_column, size : a folder of pictures, the column with their file names, and the `(height, width)` they
         are brought to. The pictures are then the features.
+    text, text_model : columns of free text, learned from by TF-IDF of words and word pairs with a truncated SVD, or by
+        the model2vec or sentence-transformers model in the folder `text_model`.
     ignore : columns that are no features.
     impute : None, "median", "mean" or "most_frequent". Missing cells are counted in a warning; filled only if asked.
     delimiter : of candidate sets in text; by default the first of | ; , that occurs in the column.
@@ -104,7 +108,11 @@ def read_table(
     )
     frame, ids, clean_sets, true_sets = rows.frame, rows.ids, rows.clean_sets, rows.true_sets
     kept, sets = _kept_rows(rows, empty)
-    encoder = _encoder(images, image_column, size, rows.skip, impute, decimal).fit(frame)
+    text = [text] if isinstance(text, str) else list(text)
+    if images is None:
+        encoder: Encoder = TableEncoder(rows.skip, impute, decimal, text, text_model).fit(frame)
+    else:
+        encoder = _pictures(images, image_column, size, text).fit(frame)
     X, empty_cells = encoder.transform(frame[kept]), Counter(encoder.missing_)
     clean_X = encoder.transform(rows.clean_frame) if clean_sets else X[:0]
     if clean_sets:
@@ -131,19 +139,12 @@ def read_table(
     )
 
 
-def _encoder(
-    images: Path_ | None,
-    image_column: str,
-    size: Sequence[int] | None,
-    skip: Sequence[str],
-    impute: str | None,
-    decimal: str | None,
-) -> Encoder:
-    if images is None:
-        return TableEncoder(skip, impute, decimal)
+def _pictures(images: Path_, column: str, size: Sequence[int] | None, text: Sequence[str]) -> ImageEncoder:
+    if text:
+        raise ValueError("features are either text or pictures: give text or images, not both")
     if not Path(images).is_dir():
         raise FileNotFoundError(f"there is no folder {images} of pictures")
-    return ImageEncoder(images, image_column, size)
+    return ImageEncoder(images, column, size)
 
 
 def _files(rows: LabelledRows, encoder: Encoder) -> dict[str, str] | None:
