@@ -63,15 +63,16 @@ def predict(
     encoding: Annotated[str | None, typer.Option(help="Of the text: utf-8, utf-16, latin-1, …")] = None,
 ) -> None:
     """Label the rows of a table by a saved model."""
+    from mogd.datasets.exports import table_of
     from mogd.datasets.folders import ImageEncoder
-    from mogd.datasets.frames import kind_of, read_frame, write_frame
+    from mogd.datasets.frames import kind_of, read_rows, write_frame
     from mogd.datasets.rows import row_ids
     from mogd.saving import id_name, load, load_encoder
 
     kind_of(out)  # refused before the work
     fitted, encoder, name = load(model), load_encoder(model, images, text_model), id_name(model)
     with notes():
-        frame = read_frame(table, encoding=encoding)
+        frame = table_of(read_rows(table, encoding=encoding))
     with notes():
         X = encoder.transform(frame)
     _check_missing(encoder.missing_, X, table, "fit the model with --impute median, or fill them")
@@ -92,6 +93,15 @@ def predict(
 def disambiguate(
     model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
     out: Annotated[Path, typer.Option(help=f"Where to write the resolved labels: {WRITTEN}")],
+    form: Annotated[
+        str | None, typer.Option("--format", help="Write them back for label-studio, argilla or prodigy.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="With --format: the export that the model was fitted on.")
+    ] = None,
+    question: Annotated[
+        str | None, typer.Option(help="With --format: of an export with several questions, the one that was learned.")
+    ] = None,
 ) -> None:
     """Write what every training row was resolved to, in the order of the table.
 
@@ -102,6 +112,11 @@ def disambiguate(
     from mogd.saving import id_name, load_resolved
 
     columns = load_resolved(model)
+    if form is not None or source is not None:
+        from mogd.cli.exports import write_back
+
+        _report(write_back(columns, form, source, question, out), out)
+        return
     write_frame(out, {(id_name(model) or "row") if key == "id" else key: value for key, value in columns.items()})
     unsure = int((columns["confidence"] < 0.5).sum())
     _report(f"{len(columns['label'])} rows resolved, {unsure} of them with a confidence below 0.5", out)

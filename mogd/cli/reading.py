@@ -40,6 +40,10 @@ def _options(
         str | None,
         typer.Option(help="Between the labels of a set; by default | or ; or ,", rich_help_panel=LABELS),
     ] = None,
+    question: Annotated[
+        str | None,
+        typer.Option(help="Of an export with several questions, the one to learn.", rich_help_panel=LABELS),
+    ] = None,
     empty: Annotated[
         str,
         typer.Option(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mogd.candidates import name_rows
-from mogd.datasets.frames import MISSING, Path_, need, read_frame
+from mogd.datasets.exports import read_export
+from mogd.datasets.frames import MISSING, Path_, frame_of, need, read_frame, read_rows
 from mogd.datasets.hygiene import (
     describe_missing,
     describe_spellings,
@@ -61,22 +62,32 @@ def label_rows(
     image_column: str | None = None,
     ignore: Sequence[str] = (),
     delimiter: str | None = None,
+    question: str | None = None,
     missing: Sequence[str] = (),
     merge_case: bool = False,
     encoding: str | None = None,
 ) -> LabelledRows:
     """Read a table and find its labels; the parameters are those of `read_table`."""
     reading: dict[str, Any] = {"missing": (*MISSING, *missing), "encoding": encoding}
-    frame = read_frame(path, **reading)
+    found = read_rows(path, **reading)
+    export = read_export(found, question)
+    if export is None and question is not None:
+        raise ValueError(f"question is for exports of labelling tools; {path} is a table of another kind")
+    frame = export.frame if export is not None else frame_of(found) if isinstance(found, list) else found
     id = id or _default_id(frame, image_column, ignore)
     ids = row_ids(frame, id)
     said = None if votes is None else read_frame(votes, **reading)
+    named = bool(annotators) or said is not None or (candidates != "labels" and candidates in frame.columns)
+    if export is not None and not named:
+        said = export.votes
+    sure = [] if export is None or export.clean is None else [export.clean]
+    clean = sure[0] if clean is None and sure else clean
     sets, said, used = _sets(frame, candidates, annotators, said, ids, delimiter)
     true_sets = _label_sets(frame, truth, "the true labels") if truth else [[] for _ in sets]
     for name in ignore:
         need(frame, name, "ignore")
     own_clean = [clean] if clean in frame.columns else []
-    skip = [str(name) for name in dict.fromkeys([id, truth, *used, *own_clean, *ignore]) if name]
+    skip = [str(name) for name in dict.fromkeys([id, truth, *used, *own_clean, *sure, *ignore]) if name]
     clean_frame, clean_sets, clean_ids, taken = _clean(frame, clean, clean_label, id, ids, skip, reading)
     sources = of_one_kind(*(without(source, missing) for source in (sets, true_sets, clean_sets)))
     counts = label_counts(*sources)

@@ -55,6 +55,7 @@ def read_table(
     ignore: Sequence[str] = (),
     impute: str | None = None,
     delimiter: str | None = None,
+    question: str | None = None,
     empty: str = "error",
     missing: Sequence[str] = (),
     merge_case: bool = False,
@@ -82,6 +83,8 @@ def read_table(
     ignore : columns that are no features.
     impute : None, "median", "mean" or "most_frequent". Missing cells are counted in a warning; filled only if asked.
     delimiter : of candidate sets in text; by default the first of | ; , that occurs in the column.
+    question : of an export of Label Studio or Argilla with several questions, the one whose answers are the labels. The
+        annotators, predictions and clean labels of an export need not be named.
     empty : what to do with a row without any candidate: "error", "drop" it, or give it "all" labels.
     missing : further texts that count as missing, in cells and in labels, such as "n/a".
     merge_case : take labels that differ only in capitals, spaces or Unicode form as one, in its most frequent spelling.
@@ -102,6 +105,7 @@ def read_table(
         image_column=None if images is None else image_column,
         ignore=ignore,
         delimiter=delimiter,
+        question=question,
         missing=missing,
         merge_case=merge_case,
         encoding=encoding,
