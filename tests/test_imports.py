@@ -27,6 +27,8 @@ MAY_IMPORT = {
     "metrics": set(),
     "progress": set(),
     "wording": set(),
+    "agreement": set(),
+    "inspection": BELOW | {"agreement", "datasets", "wording"},
     "nets": set(),
     "augment": set(),
     "datasets": BELOW | {"wording"},

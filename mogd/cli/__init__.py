@@ -19,6 +19,7 @@ app = typer.Typer(
 from mogd.cli import bench as _bench  # noqa: E402, F401
 from mogd.cli import datasets as _datasets  # noqa: E402, F401
 from mogd.cli import demo as _demo  # noqa: E402, F401
+from mogd.cli import inspect as _inspect  # noqa: E402, F401
 from mogd.cli import methods as _methods  # noqa: E402, F401
 from mogd.cli import models as _models  # noqa: E402, F401
 from mogd.cli import report as _report  # noqa: E402, F401

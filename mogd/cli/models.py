@@ -65,11 +65,11 @@ def predict(
     """Label the rows of a table by a saved model."""
     from mogd.datasets.exports import table_of
     from mogd.datasets.folders import ImageEncoder
-    from mogd.datasets.frames import kind_of, read_rows, write_frame
+    from mogd.datasets.frames import check_target, read_rows, write_frame
     from mogd.datasets.rows import row_ids
     from mogd.saving import id_name, load, load_encoder
 
-    kind_of(out)  # refused before the work
+    check_target(out)
     fitted, encoder, name = load(model), load_encoder(model, images, text_model), id_name(model)
     with notes():
         frame = table_of(read_rows(table, encoding=encoding))
@@ -108,9 +108,10 @@ def disambiguate(
     The columns are the row's id (under the name it had, or `row`, its number from 0), label, confidence, runner_up,
     runner_up_confidence and clean.
     """
-    from mogd.datasets.frames import write_frame
+    from mogd.datasets.frames import check_target, write_frame
     from mogd.saving import id_name, load_resolved
 
+    check_target(out)
     columns = load_resolved(model)
     if form is not None or source is not None:
         from mogd.cli.exports import write_back

@@ -81,7 +81,7 @@ def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:
     """Write named columns as the ending says; the file takes its place only when complete."""
     import polars as pl
 
-    kind = kind_of(path)
+    kind = check_target(path)
     if not isinstance(columns, pl.DataFrame):
         columns = pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
     with writing(path) as file:
@@ -110,14 +110,23 @@ def writing(path: Path_) -> Iterator[IO[bytes]]:
         sys.stdout.flush()
         return
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into: make it first")
+    check_target(path)
     with atomic_file(path) as temporary, temporary.open("wb") as file:
         if path.suffix.lower() == ".gz":
             with gzip.GzipFile(path.stem, "wb", fileobj=file, mtime=0) as packed:
                 yield packed  # type: ignore[misc]
         else:
             yield file
+
+
+def check_target(path: Path_) -> str:
+    """Refuse a place to which no table can be written, before the time is spent to make one; the kind of the table."""
+    kind, path = kind_of(path), Path(path)
+    if str(path) != STANDARD and not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into: make it first")
+    if str(path) != STANDARD and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+        raise OSError(f"{path} cannot be written: it is a folder, or its folder may not be written to")
+    return kind
 
 
 def need(frame: pl.DataFrame, name: str, what: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from mogd.candidates import name_rows
 from mogd.datasets.exports import read_export
 from mogd.datasets.frames import MISSING, Path_, frame_of, need, read_frame, read_rows
+from mogd.datasets.guesses import guess_labels
 from mogd.datasets.hygiene import (
     describe_missing,
     describe_spellings,
@@ -151,10 +152,11 @@ def _sets(
     if candidates is None:
         raise ValueError("candidates must name the column of candidate sets; or give annotators or votes")
     if candidates not in frame.columns:
-        others = f"{option('candidates', 'COLUMN')}, {option('annotators', ['A', 'B'])} or {option('votes', 'FILE')}"
+        guess = guess_labels(frame)
+        ways = f"{option('candidates', 'COLUMN')}, {option('annotators', ['A', 'B'])} or {option('votes', 'FILE')}"
         raise ValueError(
             f"there is no column {candidates!r} for the candidates; the table has {', '.join(frame.columns)}: name the "
-            f"labels by {others}"
+            f"labels by {ways}{f'; it looks like {guess}' if guess else ''}"
         )
     return column_sets(frame[candidates], delimiter), None, [candidates]
 
