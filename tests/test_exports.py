@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -405,3 +407,23 @@ def test_from_an_export_to_resolved_labels_written_back(
     given = {id: label[0] for id, label in labels.items() if label}
     assert len(given) == (60 if tool == "prodigy" else 48)
     assert np.mean([truth[id] == label for id, label in given.items()]) > 0.95
+
+
+def test_the_page_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "exports.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    commands = 0
+    for kind, block in re.findall(r"```(python|sh)\n(.*?)```", page, re.DOTALL):
+        if kind == "python":
+            exec(block, names)
+        for line in block.splitlines() if kind == "sh" else []:
+            commands += 1
+            assert run(monkeypatch, tmp_path, *shlex.split(line)[1:]) == 0, line
+    assert commands == 4
+    right, rows = map(int, re.findall(r"(\d+) of (\d+) are right", capsys.readouterr().out)[-1])
+    said, of = map(int, re.findall(r"prints `(\d+) of (\d+)", page)[0])
+    assert rows == of
+    assert abs(right - said) <= 3  # another machine may round otherwise
