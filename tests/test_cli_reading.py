@@ -11,19 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from shell_tools import run
 from typer.main import get_command
 
-from mogd.cli import app, main
+from mogd.cli import app
 from mogd.cli.reading import Reading
 from mogd.datasets.tables import read_table
-
-
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> object:
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["mogd", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    return stopped.value.code
 
 
 def test_every_parameter_of_read_table_is_an_option_of_each_command() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from shell_tools import run
 
-from mogd.cli import main
 from mogd.datasets.exports import FORMATS, read_export, write_export
 from mogd.datasets.exports.common import Resolved
 from mogd.datasets.tables import read_table
@@ -343,14 +342,6 @@ def test_other_tables_are_no_exports(tmp_path: Path) -> None:
     path.write_text("x,labels\n1,a\n")
     with pytest.raises(ValueError, match="question is for exports of labelling tools"):
         read_table(path, question="topic")
-
-
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> object:
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["mogd", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    return stopped.value.code
 
 
 @pytest.mark.parametrize("tool", FORMATS)

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 from openpyxl import Workbook
 from PIL import Image
+from shell_tools import run
 
-from mogd.cli import main
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.frames import read_frame, write_frame
 from mogd.datasets.tables import read_table
@@ -190,18 +190,14 @@ def test_results_of_pictures_carry_the_file(
     key = {"by id": "key", "by column id": "id"}.get(named)
     pl.DataFrame(({key: [f"r{i}" for i in range(12)]} if key else {}) | columns).write_csv(tmp_path / "t.csv")
 
-    def run(*arguments: str) -> bytes:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["mogd", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert stopped.value.code == 0
+    def printed(*arguments: str) -> bytes:
+        assert run(monkeypatch, tmp_path, *arguments) == 0
         return capsysbinary.readouterr().out
 
     more = ["--id", "key"] if named == "by id" else []
-    run("fit", "t.csv", "--images", ".", "--clean", "sure", "--epochs", "1", "-q", *more, "--out", "model")
-    resolved = pl.read_csv(run("disambiguate", "model", "--out", "-"))
-    predicted = pl.read_csv(run("predict", "model", "t.csv", "--images", ".", "--out", "-"))
+    printed("fit", "t.csv", "--images", ".", "--clean", "sure", "--epochs", "1", "-q", *more, "--out", "model")
+    resolved = pl.read_csv(printed("disambiguate", "model", "--out", "-"))
+    predicted = pl.read_csv(printed("predict", "model", "t.csv", "--images", ".", "--out", "-"))
     for table in (resolved, predicted):
         assert table["file"].to_list() == files
         assert table.columns[0] == (key or "file")

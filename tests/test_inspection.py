@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from shell_tools import run
 
 from mogd.agreement import annotators, krippendorff_alpha
-from mogd.cli import main
 from mogd.inspection import inspect_table
 
 # Krippendorff's own example: four observers, twelve units, nominal data; alpha is 0.743
@@ -27,15 +26,6 @@ WORKED = {
 
 def votes_of(table: dict[str, list[Any]]) -> list[tuple[int, str, Any]]:
     return [(i, name, label) for name, labels in table.items() for i, label in enumerate(labels) if label is not None]
-
-
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> object:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys, "argv", ["mogd", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    return stopped.value.code
 
 
 def test_alpha_of_the_worked_example() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
+from shell_tools import run
 
-from mogd.cli import main
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.tables import read_table
 from mogd.datasets.text import TfidfText
@@ -36,14 +35,6 @@ def tickets(path: Path, n: int = 240) -> pl.DataFrame:
     frame = pl.DataFrame({"message": texts, "length": [len(t) for t in texts], "labels": sets, "sure": sure})
     frame.write_csv(path)
     return frame.with_columns(truth=pl.Series(truth))
-
-
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> object:
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["mogd", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    return stopped.value.code
 
 
 def test_text_is_learned_saved_and_used_again(
