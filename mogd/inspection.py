@@ -16,7 +16,7 @@ from mogd.agreement import Annotator, annotators, krippendorff_alpha
 from mogd.candidates import name_rows
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
-from mogd.datasets.frames import Path_
+from mogd.datasets.frames import STANDARD, Path_
 from mogd.datasets.rows import LabelledRows, label_rows
 from mogd.wording import option
 
@@ -70,17 +70,21 @@ def inspect_table(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = label_rows(path, candidates, image_column=None if images is None else image_column, **labels)
-    found = Inspection(str(path), rows.frame.height, int(rows.taken.sum()) or len(rows.clean_sets))
+    found = Inspection(
+        "standard input" if str(path) == STANDARD else str(path),
+        rows.frame.height,
+        int(rows.taken.sum()) or len(rows.clean_sets),
+    )
     found.problems = list(dict.fromkeys(str(warning.message) for warning in caught))
     _labels(rows, found, empty)
     _votes(rows, found)
-    _clean(rows, found, labels.get("clean"))
+    _clean(rows, found)
     text = [text] if isinstance(text, str) else list(text)
     features = [name for name in rows.frame.columns if name not in rows.skip]
     found.features = len(features)
     if images is not None:
         found.features = 1
-        refused, _ = _tried(partial(ImageEncoder(images, image_column, size).fit, rows.frame))
+        refused = _refused(partial(ImageEncoder(images, image_column, size).fit, rows.frame))
         found.problems += [refused] if refused else []
         features = [image_column]
     else:
@@ -142,7 +146,7 @@ def _votes(rows: LabelledRows, found: Inspection) -> None:
         found.problems.append("the annotators agree less than chance would: do their labels mean the same?")
 
 
-def _clean(rows: LabelledRows, found: Inspection, clean: Any) -> None:
+def _clean(rows: LabelledRows, found: Inspection) -> None:
     if not rows.clean_sets:
         found.problems.append(
             f"no clean rows are named: check a few dozen labels with care, {option('clean', 'COLUMN')}"
@@ -171,30 +175,39 @@ def _columns(
     rows: LabelledRows, names: list[str], impute: str | None, decimal: str | None, found: Inspection
 ) -> Iterator[str]:
     """Each feature column by itself, so that one which is refused hides no other."""
+    import polars as pl
+
     labels = set(found.classes)
     missing: dict[str, int] = {}
     leaks: list[str] = []
+    commas: list[str] = []
+    others = [name for name in names if rows.frame[name].dtype.is_nested() or rows.frame[name].dtype.is_temporal()]
+    if others:
+        yield f"column {_few(others)} holds dates or lists and is left out: make numbers of it to use it"
     for name in names:
         column = rows.frame[name]
+        if name in others:
+            continue
         values = column.drop_nulls()
         if values.n_unique() <= 1 and rows.frame.height > 1:
             found.suspicious.append(f"{name} (always the same)")
         elif column.dtype.is_integer() and column.null_count() == 0 and _is_count(column):
             found.suspicious.append(f"{name} (the row's number)")
             yield f"column {name!r} is the row's number, which is no feature: {option('ignore', [name])}"
-        elif labels and {str(value) for value in values.unique().to_list()} <= labels and values.n_unique() > 1:
+        elif column.dtype == pl.String and labels.issuperset(values.unique().to_list()):
             found.suspicious.append(f"{name} (nothing but labels)")
             leaks.append(name)
             continue
         encoder = TableEncoder(impute=impute, decimal=decimal)
-        refused, notes = _tried(partial(encoder.fit_transform, rows.frame.select(name)))
-        if notes:
-            yield from notes
-        elif refused:
+        refused = _refused(partial(encoder.fit_transform, rows.frame.select(name)))
+        if refused:
             found.suspicious.append(name)
             yield refused
-        elif impute is None:
-            missing |= encoder.missing_
+            continue
+        commas += encoder.marks_
+        missing |= {} if impute else encoder.missing_
+    if commas:
+        yield f"column {_few(commas)} is read as numbers with decimal commas or thousands separators"
     if leaks:
         yield (
             f"column {_few(leaks)} holds nothing but labels: name it by {option('annotators', leaks)}, "
@@ -231,16 +244,15 @@ def _is_count(column: pl.Series) -> bool:
     return len(values) > 2 and bool((np.diff(values.astype(np.int64)) == 1).all())
 
 
-def _tried(attempt: Callable[[], Any]) -> tuple[str | None, list[str]]:
-    """What an attempt is refused with, and what it warns of, as sentences."""
-    refused = None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+def _refused(attempt: Callable[[], Any]) -> str | None:
+    """The sentence with which an attempt is refused; what it only warns of is found elsewhere."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             attempt()
         except (ValueError, OSError, ImportError) as error:
-            refused = str(error)
-    return refused, [str(warning.message) for warning in caught]
+            return str(error)
+    return None
 
 
 def _few(labels: Sequence[str], most: int = 4) -> str:

@@ -22,7 +22,7 @@ def in_shell() -> Iterator[None]:
 
 
 def option(name: str, value: Any) -> str:
-    """An option and its value, as the user types them in the place where he is."""
+    """An option and its value, as they are typed in the place where the user is."""
     if not _SHELL.get():
         plain = isinstance(value, (bool, tuple))
         return f"{name}={value if plain else json.dumps(value, ensure_ascii=False)}"

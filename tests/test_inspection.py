@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_every_fault_is_found_with_its_option(
         "annotator cem is right on 0% of 20 clean rows, less than a guess",
         "no clean row has label 'Cat', 'n/a'",
         "column 'number' is the row's number, which is no feature: --ignore number",
-        "column price is read as numbers with decimal commas",
+        "column 'price' is read as numbers with decimal commas",
         "column 'weight' holds an infinite value in row 6",
         "--text note",
         "column 'left' holds nothing but labels: name it by --annotators left, --clean left or --ignore left",
@@ -119,7 +120,7 @@ def test_every_fault_is_found_with_its_option(
         "labels that differ only in capitals, spaces or Unicode form ('cat' 68×, 'Cat' 1×) were merged into the first",
         "annotator cem is right on 0% of 20 clean rows, less than a guess",
         "the annotators agree less than chance would",
-        "column price is read as numbers with decimal commas",
+        "column 'price' is read as numbers with decimal commas or thousands separators",
     ]
     fit = ["fit", "t.csv", *arguments[2:], *options, "--epochs", "1", "-q", "--out", "model"]
     assert run(monkeypatch, tmp_path, *fit) == 0  # with these options the table is learned from
@@ -172,6 +173,17 @@ def test_plain_sets_duplicates_and_contradictions(tmp_path: Path) -> None:
     assert found.set_sizes == {1: 3, 2: 2}
     assert found.classes == {"a": 3, "b": 2, "c": 2}
     assert any(text.startswith("no clean rows are named") for text in found.problems)
+
+
+def test_columns_of_dates_and_of_numbers_like_labels(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {"flag": [0, 1, 0, 1], "day": [date(2020, 1, i) for i in (1, 2, 4, 8)], "labels": [[0, 1], [1], [0], [1]]}
+    )
+    frame.write_parquet(tmp_path / "t.parquet")
+    found = inspect_table(tmp_path / "t.parquet")
+    assert found.problems[1:] == ["column 'day' holds dates or lists and is left out: make numbers of it to use it"]
+    assert found.suspicious == []
+    assert found.duplicates == {"rows": 0, "contradicting": 0}
 
 
 def test_an_export_and_votes_are_inspected_alike(tmp_path: Path) -> None:
