@@ -126,7 +126,7 @@ def _votes(rows: LabelledRows, found: Inspection) -> None:
     where = {str(id): i for i, id in enumerate(rows.ids.tolist())}
     votes = [
         (where[str(task)], str(worker), str(label).strip())
-        for task, worker, label in rows.votes.select("task", "worker", "label").iter_rows()
+        for task, worker, label in rows.votes.select("task", _worker(rows.votes), "label").iter_rows()
         if label is not None and str(label).strip() and str(task) in where
     ]
     clean = {
@@ -144,6 +144,11 @@ def _votes(rows: LabelledRows, found: Inspection) -> None:
             )
     if found.agreement is not None and found.agreement < 0:
         found.problems.append("the annotators agree less than chance would: do their labels mean the same?")
+
+
+def _worker(votes: pl.DataFrame) -> str:
+    """The column that says who voted, by one of the names it has in the field."""
+    return next(name for name in ("worker", "annotator", "performer") if name in votes.columns)
 
 
 def _clean(rows: LabelledRows, found: Inspection) -> None:
