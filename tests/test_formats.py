@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from openpyxl import Workbook
+from openpyxl import Workbook, load_workbook
 from PIL import Image
 from shell_tools import run
 
@@ -70,6 +70,12 @@ def test_every_format_gives_the_same_rows(
     assert data.X.tolist() == [[1.5], [2.0], [3.0]]
     assert data.candidates.label_sets() == SETS
     assert data.feature_names == ["x"]
+
+
+def test_excel_runs_no_label_as_a_formula(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "t.xlsx", {"label": ['=HYPERLINK("x")', "-1", "plain"], "p": [0.5, 1, None]})
+    assert read_frame(path)["label"].to_list() == ['=HYPERLINK("x")', "-1", "plain"]
+    assert [cell.data_type for cell in load_workbook(path).active["A"]] == ["s"] * 4
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "cp1252", "utf-8"])

@@ -223,9 +223,13 @@ def _read_excel(source: Source) -> pl.DataFrame:
 
 
 def _write_excel(frame: pl.DataFrame, file: IO[bytes]) -> None:
-    book = _openpyxl().Workbook(write_only=True)
+    openpyxl = _openpyxl()
+    book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("mogd")
     sheet.append(frame.columns)
     for row in frame.iter_rows():
-        sheet.append(row)
+        cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+        for cell in cells:
+            cell.data_type = "s" if cell.data_type == "f" else cell.data_type  # text that begins with = is no formula
+        sheet.append(cells)
     book.save(file)
