@@ -135,7 +135,7 @@ def id_name(path: str | os.PathLike[str]) -> str | None:
 
 def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence;
-    of pictures that have other ids also the file.
+    of pictures whose rows have other ids also the file.
 
     They come in the order of the table that `read_table` read, or as `fit` had them. Rows that were clean have their
     given label and `clean` True; those that were not of that table come last.
@@ -164,7 +164,7 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     }
     if "file_id_text" in arrays:
         files = {key.removeprefix("file_"): value for key, value in arrays.items() if key.startswith("file_")}
-        resolved[described["encoder"]["column"]] = unpack_names(files)
+        resolved["file"] = unpack_names(files)
     order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
 

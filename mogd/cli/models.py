@@ -80,8 +80,8 @@ def predict(
     best = proba.argmax(axis=1)
     known = name if name in frame.columns else None
     columns: dict[str, Any] = {known or "row": row_ids(frame, known)}
-    if isinstance(encoder, ImageEncoder):
-        columns[encoder.column] = frame[encoder.column].to_list()
+    if isinstance(encoder, ImageEncoder) and known != encoder.column:
+        columns["file"] = frame[encoder.column].to_list()
     columns |= {"label": fitted.classes_[best], "confidence": proba.max(axis=1)}
     if probabilities:
         columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
