@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mogd.config import DataProfile as DataProfile
     from mogd.config import recommend as recommend
     from mogd.datasets.tables import read_table as read_table
+    from mogd.evidence import Evidence as Evidence
     from mogd.methods.base import Method as Method
     from mogd.methods.mogd import MoGD as MoGD
     from mogd.nextrows import next_to_label as next_to_label
@@ -38,8 +39,10 @@ _PUBLIC = {
     "D2CNN": "mogd.methods.d2cnn",
     "DawidSkene": "mogd.classical.dawidskene",
     "DataProfile": "mogd.config",
+    "DawidSkene": "mogd.classical.dawidskene",
     "EXP": "mogd.methods.exp",
     "EarlyStopping": "mogd.callbacks.early_stopping",
+    "Evidence": "mogd.evidence",
     "GA": "mogd.methods.ga",
     "IPAL": "mogd.classical.ipal",
     "LWS": "mogd.methods.lws",

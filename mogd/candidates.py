@@ -25,6 +25,7 @@ from mogd.forms import (
     without_level,
 )
 from mogd.labels import as_labels, check_classes, name_rows, plain, short
+from mogd.labels import plain as as_plain
 
 FORMS = ("auto", "labels", "matrix", "sets", "votes", "annotators", "scores")
 
@@ -174,4 +175,13 @@ def _check_length(matrix: np.ndarray, n_rows: int | None) -> None:
         raise ValueError(f"X has {n_rows} rows but y has {len(matrix)} candidate sets: they must have the same length")
 
 
-__all__ = ["FORMS", "Candidates", "UnseenClassWarning", "as_candidates", "as_labels", "name_rows"]
+__all__ = [
+    "FORMS",
+    "Candidates",
+    "UnseenClassWarning",
+    "as_candidates",
+    "as_labels",
+    "as_plain",
+    "holds_sets",
+    "name_rows",
+]

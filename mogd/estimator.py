@@ -48,7 +48,7 @@ class Rows:
     clean_y: np.ndarray  # class indices
     n_given: int  # rows given to `fit`, which come first
     is_clean: np.ndarray  # (n,) which of the rows are clean ones
-    evidence: Evidence | None = None  # who said what of the partial rows
+    evidence: Evidence | None = None  # who said what of the rows given
     clean_evidence: Evidence | None = None  # and of the clean ones, by the same sources
     clean_candidates: np.ndarray | None = None  # (n_clean, K) bool, the clean rows' own sets where they are known
 
@@ -72,12 +72,14 @@ class Rows:
         """
         single = self.candidates.sum(axis=1) == 1
         clean_X, clean_y = self.X[single], self.candidates[single].argmax(axis=1)
-        rows = replace(self, clean_X=clean_X, clean_y=clean_y, is_clean=single)
+        own = None if self.evidence is None else self.evidence[single]
+        rows = replace(self, clean_X=clean_X, clean_y=clean_y, is_clean=single, clean_evidence=own)
         if train or single.all():
             return rows, np.ones(len(single), dtype=bool)
         kept = ~single
-        part = {"X": self.X[kept], "candidates": self.candidates[kept], "weight": self.weight[kept]}
-        return replace(rows, **part, is_clean=single[kept], evidence=None), kept
+        partial = {name: getattr(self, name)[kept] for name in ("X", "candidates", "weight")}
+        evidence = None if self.evidence is None else self.evidence[kept]
+        return replace(rows, **partial, is_clean=single[kept], evidence=evidence), kept
 
 
 class PartialLabelEstimator(ClassifierMixin, BaseEstimator):

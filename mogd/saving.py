@@ -1,8 +1,8 @@
 """Saved models: a folder of JSON and safetensors with a version and a checksum. Reading one cannot run code.
 
 `model.json` holds the algorithm, its parameters, the classes and the table's encoding; `weights.safetensors` what was
-learned; `resolved.safetensors` the confidences of the training rows by their ids, without their features. The last may
-be deleted.
+learned; `encoder.safetensors` what makes features of text columns; `resolved.safetensors` the confidences of the
+training rows by their ids, without their features. The last may be deleted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mogd.modelfolder import (
 if TYPE_CHECKING:
     from mogd.datasets.tables import Encoder
 
-WEIGHTS, RESOLVED = "weights.safetensors", "resolved.safetensors"
+WEIGHTS, RESOLVED, ENCODER = "weights.safetensors", "resolved.safetensors", "encoder.safetensors"
 OPTIONAL = ("random_state",)  # parameters that a fitted model can do without
 
 
@@ -67,6 +67,8 @@ def save(
     encoder = getattr(data, "encoder", None)
     described["encoder"] = None if encoder is None else encoder.to_json()
     files = {WEIGHTS: arrays}
+    if encoder is not None and (of_text := encoder.arrays()):
+        files[ENCODER] = of_text
     if resolved and hasattr(model, "confidence_"):
         files[RESOLVED] = _resolved_arrays(model, data)
     write_folder(path, described, files)
@@ -107,13 +109,22 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
     return model
 
 
-def load_encoder(path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None) -> Encoder:
-    """What makes features of a table, as the saved model was fitted on; `images` is the folder of the new pictures."""
-    state = read_described(Path(path))["encoder"]
+def load_encoder(
+    path: str | os.PathLike[str],
+    images: str | os.PathLike[str] | None = None,
+    text_model: str | os.PathLike[str] | None = None,
+) -> Encoder:
+    """What makes features of a table, as the saved model was fitted on.
+
+    `images` is the folder of the new pictures, `text_model` that of the text model, where it has moved.
+    """
+    described = read_described(Path(path))
+    state = described["encoder"]
     if state is None:
         raise ValueError(f"{path} was not fitted on a table, so it cannot read one: give its features to predict")
     if state["kind"] == TableEncoder.kind:
-        return TableEncoder.from_json(state)
+        arrays = read_arrays(Path(path), ENCODER, described) if ENCODER in described["files"] else {}
+        return TableEncoder.from_json(state, arrays, text_model)
     if images is None:
         raise ValueError(f"{path} was fitted on pictures: name their folder (images=…, in the shell --images)")
     return ImageEncoder.from_json(state, images)
@@ -125,7 +136,8 @@ def id_name(path: str | os.PathLike[str]) -> str | None:
 
 
 def load_resolved(path: str | os.PathLike[str]) -> Arrays:
-    """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence.
+    """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence;
+    of pictures whose rows have other ids also the file.
 
     They come in the order of the table that `read_table` read, or as `fit` had them. Rows that were clean have their
     given label and `clean` True; those that were not of that table come last.
@@ -147,6 +159,9 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
         "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
         "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
     }
+    if "file_id_text" in arrays:
+        files = {key.removeprefix("file_"): value for key, value in arrays.items() if key.startswith("file_")}
+        resolved["file"] = unpack_names(files)
     order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
 
@@ -235,6 +250,10 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
         ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
     arrays = {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    files = getattr(data, "files", None)
+    if files is not None:
+        packed = pack_names(np.array([files[str(name)] for name in ids.tolist()]))
+        arrays |= {f"file_{key}": value for key, value in packed.items()}
     table_ids = getattr(data, "table_ids", None)
     if table_ids is not None:
         place = {str(name): row for row, name in enumerate(table_ids.tolist())}

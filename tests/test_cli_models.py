@@ -215,7 +215,10 @@ def test_prediction_needs_the_same_columns(
             ["fit", "train.csv", "--candidates", "ann", "--clean", "experts"],
             "clean must be a column of the table or a file",
         ),
-        (["fit", "train.csv", "--candidates", "ann", "--clean", "expert"], "make it the id, or add it to ignore"),
+        (
+            ["fit", "train.csv", "--candidates", "ann", "--clean", "expert"],
+            "--id key makes it the id, --ignore key leaves it out",
+        ),
         (["fit", "train.csv", "--candidates", "ann", "--id", "hand"], "make them unique"),
         (["fit", "train.csv", "--candidates", "ann", "--id", "key", "--ignore", "bob,cem,expert"], "--impute median"),
         (["fit", "train.csv", "--method", "magic"], "--method must be one of mogd"),

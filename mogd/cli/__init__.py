@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+from mogd.wording import in_shell
+
 app = typer.Typer(
     name="mogd",
     help="Learn from ambiguous labels: rows with a set of candidate labels, one of them true.",
@@ -17,6 +19,7 @@ app = typer.Typer(
 from mogd.cli import bench as _bench  # noqa: E402, F401
 from mogd.cli import datasets as _datasets  # noqa: E402, F401
 from mogd.cli import demo as _demo  # noqa: E402, F401
+from mogd.cli import inspect as _inspect  # noqa: E402, F401
 from mogd.cli import label as _label  # noqa: E402, F401
 from mogd.cli import methods as _methods  # noqa: E402, F401
 from mogd.cli import models as _models  # noqa: E402, F401
@@ -38,7 +41,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv[:] = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        app()
+        with in_shell():
+            app()
     except Exception as error:
         if debug:
             raise

@@ -13,6 +13,7 @@ import typer
 
 from mogd.algorithms import ALGORITHMS, check_name
 from mogd.cli import app
+from mogd.cli.reading import TABLE, WRITTEN, Reading, reads_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,45 +21,15 @@ if TYPE_CHECKING:
     from mogd.datasets.tables import TableDataset
     from mogd.estimator import PartialLabelEstimator
 
-Columns = list[str]
-TABLE = "CSV, TSV, Parquet or Feather, by its ending."
-
-# how a table is read: options that several commands share
-TableToLearn = Annotated[Path, typer.Argument(help=f"The rows to learn from: {TABLE}")]
-CandidateColumn = Annotated[str, typer.Option(help="Column of candidate sets: a|b, a JSON list or an Arrow list.")]
-AnnotatorColumns = Annotated[
-    Columns | None, typer.Option(help="Instead: columns of one annotator each (repeat, or a,b,c).")
-]
-VotesFile = Annotated[Path | None, typer.Option(help="Instead: a table with the columns task, worker, label.")]
-CleanRows = Annotated[str | None, typer.Option(metavar="FILE|COL", help="Labels known for sure: a column, or a table.")]
-IdColumn = Annotated[str | None, typer.Option(help="Column that names the rows; by default `id`, or the row's number.")]
-IgnoredColumns = Annotated[Columns | None, typer.Option(help="Columns that are no features (repeat, or a,b,c).")]
-Impute = Annotated[str | None, typer.Option(help="Fill missing cells: median, mean or most_frequent.")]
 MethodName = Annotated[str, typer.Option(help="`mogd methods` lists them.")]
-OtherParams = Annotated[Columns | None, typer.Option(metavar="NAME=VALUE", help="Any other parameter (repeat).")]
+OtherParams = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other parameter (repeat).")]
 
 
 @app.command()
+@reads_table
 def fit(
-    table: TableToLearn,
+    reading: Reading,
     out: Annotated[Path, typer.Option(help="The folder to save the model as.")],
-    candidates: CandidateColumn = "labels",
-    annotators: AnnotatorColumns = None,
-    votes: VotesFile = None,
-    clean: CleanRows = None,
-    clean_label: Annotated[str | None, typer.Option(help="Column of the clean table that holds the label.")] = None,
-    id: IdColumn = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
-    image_column: Annotated[str, typer.Option(help="Column with the file names of the pictures.")] = "file",
-    size: Annotated[
-        str | None, typer.Option(help="Height and width the pictures are brought to, such as 32x32.")
-    ] = None,
-    ignore: IgnoredColumns = None,
-    impute: Impute = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between the labels of a set; by default | or ; or ,")] = None,
-    empty: Annotated[
-        str, typer.Option(help="Rows without a candidate: error, drop, or all (give them all labels).")
-    ] = "error",
     method: MethodName = "mogd",
     backbone: Annotated[str | None, typer.Option(help="Network of a deep method: linear, mlp, …")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the rows of a deep method.")] = None,
@@ -73,25 +44,11 @@ def fit(
 
     model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
     check_saving(model, out, allow_rows=keep_rows)
-    data = learnable(
-        method,
-        table,
-        candidates,
-        annotators=names(annotators),
-        votes=votes,
-        id=id,
-        clean=clean,
-        clean_label=clean_label,
-        images=images,
-        image_column=image_column,
-        size=_size(size),
-        ignore=names(ignore),
-        impute=impute,
-        delimiter=delimiter,
-        empty=empty,
-    )
+    data = learnable(method, reading)
     with notes():
-        model.fit(data.X, data.candidates, X_val=none_if_empty(data.clean_X), y_val=none_if_empty(data.clean_y))
+        clean = {"X_val": none_if_empty(data.clean_X), "y_val": none_if_empty(data.clean_y)}
+        own_votes = data.clean_candidates if clean["y_val"] is not None else None
+        model.fit(data.X, data.candidates, **clean, candidates_val=own_votes)
     save(model, out, data=data, allow_rows=keep_rows)
     _summary(data, model, out)
 
@@ -100,18 +57,23 @@ def fit(
 def predict(
     model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
     table: Annotated[Path, typer.Argument(help=f"The rows to label: {TABLE}")],
-    out: Annotated[Path, typer.Option(help=f"Where to write id (or row), label and confidence: {TABLE}")],
+    out: Annotated[Path, typer.Option(help=f"Where to write id (or row), label and confidence: {WRITTEN}")],
     images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add a column for each class.")] = False,
+    text_model: Annotated[Path | None, typer.Option(help="Folder of the text model, where it has moved.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Of the text: utf-8, utf-16, latin-1, …")] = None,
 ) -> None:
     """Label the rows of a table by a saved model."""
-    from mogd.datasets.frames import check_ending, read_frame, write_frame
-    from mogd.datasets.tables import row_ids
+    from mogd.datasets.exports import table_of
+    from mogd.datasets.folders import ImageEncoder
+    from mogd.datasets.frames import check_target, read_rows, write_frame
+    from mogd.datasets.rows import row_ids
     from mogd.saving import id_name, load, load_encoder
 
-    check_ending(out)
-    fitted, encoder, name = load(model), load_encoder(model, images), id_name(model)
-    frame = read_frame(table)
+    check_target(out)
+    fitted, encoder, name = load(model), load_encoder(model, images, text_model), id_name(model)
+    with notes():
+        frame = table_of(read_rows(table, encoding=encoding))
     with notes():
         X = encoder.transform(frame)
     _check_missing(encoder.missing_, X, table, "fit the model with --impute median, or fill them")
@@ -119,30 +81,47 @@ def predict(
     best = proba.argmax(axis=1)
     known = name if name in frame.columns else None
     columns: dict[str, Any] = {known or "row": row_ids(frame, known)}
+    if isinstance(encoder, ImageEncoder) and known != encoder.column:
+        columns["file"] = frame[encoder.column].to_list()
     columns |= {"label": fitted.classes_[best], "confidence": proba.max(axis=1)}
     if probabilities:
         columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
     write_frame(out, columns)
-    typer.echo(f"{len(best)} rows labelled, mean confidence {proba.max(axis=1).mean():.3f}: {out}")
+    _report(f"{len(best)} rows labelled, mean confidence {proba.max(axis=1).mean():.3f}", out)
 
 
 @app.command()
 def disambiguate(
     model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
-    out: Annotated[Path, typer.Option(help=f"Where to write the resolved labels: {TABLE}")],
+    out: Annotated[Path, typer.Option(help=f"Where to write the resolved labels: {WRITTEN}")],
+    form: Annotated[
+        str | None, typer.Option("--format", help="Write them back for label-studio, argilla or prodigy.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="With --format: the export that the model was fitted on.")
+    ] = None,
+    question: Annotated[
+        str | None, typer.Option(help="With --format: of an export with several questions, the one that was learned.")
+    ] = None,
 ) -> None:
     """Write what every training row was resolved to, in the order of the table.
 
     The columns are the row's id (under the name it had, or `row`, its number from 0), label, confidence, runner_up,
     runner_up_confidence and clean.
     """
-    from mogd.datasets.frames import write_frame
+    from mogd.datasets.frames import check_target, write_frame
     from mogd.saving import id_name, load_resolved
 
+    check_target(out)
     columns = load_resolved(model)
+    if form is not None or source is not None:
+        from mogd.cli.exports import write_back
+
+        _report(write_back(columns, form, source, question, out), out)
+        return
     write_frame(out, {(id_name(model) or "row") if key == "id" else key: value for key, value in columns.items()})
     unsure = int((columns["confidence"] < 0.5).sum())
-    typer.echo(f"{len(columns['label'])} rows resolved, {unsure} of them with a confidence below 0.5: {out}")
+    _report(f"{len(columns['label'])} rows resolved, {unsure} of them with a confidence below 0.5", out)
 
 
 def _estimator(
@@ -171,19 +150,6 @@ def read_param(text: str) -> tuple[str, Any]:
         return name, {"None": None, "True": True, "False": False}.get(value, value)
 
 
-def names(given: list[str] | None) -> list[str]:
-    return [name.strip() for text in given or [] for name in text.split(",") if name.strip()]
-
-
-def _size(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    height, _, width = text.lower().partition("x")
-    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
-        raise ValueError(f"--size must be HEIGHTxWIDTH, such as 32x32; got {text!r}")
-    return int(height), int(width)
-
-
 def none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
     return values if values is not None and len(values) else None
 
@@ -201,6 +167,11 @@ def notes() -> Iterator[None]:
         _note(text)
 
 
+def _report(what: str, out: Path) -> None:
+    """What was written, on the standard output unless the rows themselves went there."""
+    typer.echo(what if str(out) == "-" else f"{what}: {out}", err=str(out) == "-")
+
+
 def _note(text: str) -> None:
     typer.secho(f"note: {text}", err=True, fg=typer.colors.YELLOW)
 
@@ -213,12 +184,12 @@ def _check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> No
         raise ValueError(f"{table} has missing cells ({counts}): {way_out}")
 
 
-def learnable(method: str, table: Path, candidates: str, **how: Any) -> TableDataset:
-    """The table as `read_table` reads it, once the method can learn from it; what is worth knowing is told as notes."""
+def learnable(method: str, reading: Reading) -> TableDataset:
+    """The table as `read_table` reads it, once the method can learn from it; what is worth knowing comes as notes."""
     from mogd.datasets.tables import read_table
 
     with notes():
-        data = read_table(table, candidates, **how)
+        data = read_table(reading.table, **reading.options())
     _check_learnable(data, method)
     return data
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,35 +10,14 @@ import typer
 
 from mogd.algorithms import check_name
 from mogd.cli import app
-from mogd.cli.models import (
-    AnnotatorColumns,
-    CandidateColumn,
-    CleanRows,
-    IdColumn,
-    IgnoredColumns,
-    Impute,
-    MethodName,
-    OtherParams,
-    TableToLearn,
-    VotesFile,
-    learnable,
-    names,
-    none_if_empty,
-    notes,
-    read_param,
-)
+from mogd.cli.models import MethodName, OtherParams, learnable, none_if_empty, notes, read_param
+from mogd.cli.reading import Reading, reads_table
 
 
 @app.command()
+@reads_table
 def tune(
-    table: TableToLearn,
-    candidates: CandidateColumn = "labels",
-    annotators: AnnotatorColumns = None,
-    votes: VotesFile = None,
-    clean: CleanRows = None,
-    id: IdColumn = None,
-    ignore: IgnoredColumns = None,
-    impute: Impute = None,
+    reading: Reading,
     method: MethodName = "mogd",
     param: OtherParams = None,
     trials: Annotated[int | None, typer.Option(help="How many configurations to try; 30 without a budget.")] = None,
@@ -56,9 +34,7 @@ def tune(
     check_name(method, "--method")
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-    reading = {"votes": votes, "clean": clean, "id": id, "impute": impute}
-    columns = {"annotators": names(annotators), "ignore": names(ignore)}
-    data = learnable(method, table, candidates, **reading, **columns)
+    data = learnable(method, reading)
     total = 30 if trials is None and minutes is None else trials
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with notes(), Progress(*bar, transient=True) as progress:
@@ -79,15 +55,12 @@ def tune(
     default = found.table[0]["score"]
     typer.echo(f"{len(found.table)} trials; estimated accuracy {found.score:.3f} (defaults: {default:.3f})")
     if out is not None:
-        told: dict[str, Any] = {"method": method, "params": found.params, "score": found.score, "trials": found.table}
-        out.write_text(json.dumps(told, indent=2))
+        tried: dict[str, Any] = {"method": method, "params": found.params, "score": found.score, "trials": found.table}
+        out.write_text(json.dumps(tried, indent=2))
         typer.echo(f"every trial: {out}")
-    told_again = {"candidates": candidates if candidates != "labels" else None, **reading}
-    told_again |= {name: ",".join(given) for name, given in columns.items()}
     fixed = dict(read_param(text) for text in param or [])
-    options = [f"--{key} {shlex.quote(str(value))}" for key, value in told_again.items() if value]
-    options += _as_options(fixed | found.params)
-    typer.echo(f"use it: mogd fit {shlex.quote(str(table))} --method {method} {' '.join(options)} --out MODEL")
+    options = " ".join(_as_options(fixed | found.params))
+    typer.echo(f"use it: mogd fit {reading.command()} --method {method} {options} --out MODEL")
 
 
 def _as_options(params: dict[str, Any]) -> list[str]:

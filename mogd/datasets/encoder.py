@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -11,11 +12,17 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from mogd.candidates import name_rows
+from mogd.datasets.frames import need
+from mogd.datasets.numbers import MARKS, decimal_mark, numbers
+from mogd.datasets.text import Arrays, FolderText, TextFeatures, TfidfText
+from mogd.datasets.text import from_json as text_from_json
+from mogd.wording import option
 
 if TYPE_CHECKING:
     import polars as pl
 
 IMPUTE = ("median", "mean", "most_frequent")
+SENTENCE = 4  # words on average; as many make a text of a column that has few rows
 FEW = 20  # a text column of no more values than this is a category, however few rows there are
 
 
@@ -27,81 +34,123 @@ class TableEncoder:
     skip : columns that are no features: the id, the labels, whatever is to be left out.
     impute : None leaves missing cells missing; "median" and "mean" fill numbers by their column's, and text by its most
         frequent value; "most_frequent" fills both by that.
+    decimal : the decimal mark of numbers in text, "," or "."; None finds it in each column.
+    text : columns of free text, each made numbers by TF-IDF and a truncated SVD, or by the model in the folder
+        `text_model`.
 
     Attributes
     ----------
     numeric_ : name -> what fills a missing cell, or None. categories_ : name -> the values of a text column.
     fill_ : name -> what fills a missing cell of a text column. feature_names_ : the columns of what `transform` gives.
     missing_ : name -> the number of missing cells, in the table that was last transformed, before they were filled.
+    texts_ : name -> what makes numbers of a column of free text.
+    marks_ : name -> the decimal mark of a column of numbers in text.
     ignored_ : columns of a kind that is no feature (dates, lists), left out with a warning.
     """
 
     kind = "columns"
 
-    def __init__(self, skip: Sequence[str] = (), impute: str | None = None) -> None:
+    def __init__(
+        self,
+        skip: Sequence[str] = (),
+        impute: str | None = None,
+        decimal: str | None = None,
+        text: Sequence[str] = (),
+        text_model: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.skip = skip
         self.impute = impute
+        self.decimal = decimal
+        self.text = text
+        self.text_model = text_model
 
     def fit(self, frame: pl.DataFrame) -> Self:
         """Learn the columns, their categories and what fills their missing cells."""
         if self.impute is not None and self.impute not in IMPUTE:
             raise ValueError(f"impute must be None or one of {', '.join(IMPUTE)}; got {self.impute!r}")
-        numeric, text, self.ignored_ = _kinds(frame, set(self.skip))
-        if not numeric and not text:
+        if self.decimal is not None and self.decimal not in MARKS:
+            raise ValueError(f"decimal must be None, ',' or '.'; got {self.decimal!r}")
+        numeric, text, self.ignored_ = _kinds(frame, {*self.skip, *self.text})
+        self.marks_ = self._marks(frame, text)
+        numeric, text = (
+            [name for name in frame.columns if name in numeric or name in self.marks_],
+            [name for name in text if name not in self.marks_],
+        )
+        if not numeric and not text and not self.text:
             raise ValueError(
                 f"the table has no feature column: of its columns ({', '.join(frame.columns)}) none is left when ids, "
                 "labels and dates are taken away"
             )
         if self.ignored_:
             warnings.warn(
-                f"column {', '.join(self.ignored_)} is ignored, because it holds dates or lists: make numbers of it to "
-                "use it",
+                f"column {', '.join(self.ignored_)} is left out, because it holds dates or lists: make numbers of it "
+                "to use it",
                 stacklevel=2,
             )
         self.numeric_: dict[str, float | None] = dict.fromkeys(numeric)
         self.fill_: dict[str, str | None] = dict.fromkeys(text)
         self.categories_: dict[str, list[str]] = {}
         if self.impute and numeric:
-            imputer = SimpleImputer(strategy=self.impute, keep_empty_features=True).fit(_numbers(frame, numeric))
+            imputer = SimpleImputer(strategy=self.impute, keep_empty_features=True).fit(
+                numbers(frame, numeric, self.marks_)
+            )
             self.numeric_ = dict(zip(numeric, imputer.statistics_.tolist(), strict=True))
         for name in text:
             values = _texts(frame, name)
             known = values[values != np.array(None)].reshape(-1, 1)
             self.categories_[name] = OneHotEncoder().fit(known).categories_[0].tolist() if len(known) else []
-            if len(self.categories_[name]) > max(FEW, len(known) // 2):
+            if is_free_text(self.categories_[name], len(known)):
                 raise ValueError(
                     f"text column {name!r} has {len(self.categories_[name])} different values in {len(known)} rows, so "
-                    "it is a name, an id or free text and no category: make it the id, or add it to ignore"
+                    f"it is free text, a name or an id and no category: {option('text', name)} learns from its words, "
+                    f"{option('id', name)} makes it the id, {option('ignore', [name])} leaves it out"
                 )
             if self.impute and len(known):
                 self.fill_[name] = SimpleImputer(strategy="most_frequent").fit(known).statistics_[0]
+        self.texts_: dict[str, TextFeatures] = {}
+        for name in self.text:
+            features = TfidfText() if self.text_model is None else FolderText(self.text_model)
+            self.texts_[name] = features.fit(_words(frame, name), name)
         return self
 
     @property
     def feature_names_(self) -> list[str]:
-        return [*self.numeric_, *(f"{name}={value}" for name, values in self.categories_.items() for value in values)]
+        one_hot = (f"{name}={value}" for name, values in self.categories_.items() for value in values)
+        words = (f"{name}#{i}" for name, text in self.texts_.items() for i in range(text.width))
+        return [*self.numeric_, *one_hot, *words]
 
     def transform(self, frame: pl.DataFrame) -> np.ndarray:
         """Features of shape `(n, len(feature_names_))`; a cell that is missing and not filled is NaN."""
-        absent = [name for name in (*self.numeric_, *self.categories_) if name not in frame.columns]
+        absent = [name for name in (*self.numeric_, *self.categories_, *self.texts_) if name not in frame.columns]
         if absent:
             more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
             raise ValueError(
                 f"the table lacks column {', '.join(map(repr, absent[:5]))}{more}, which the model was fitted on; "
                 f"it has {', '.join(frame.columns)}"
             )
-        numbers = _numbers(frame, list(self.numeric_))
-        empty = np.isnan(numbers).sum(axis=0)
+        values = numbers(frame, list(self.numeric_), self.marks_)
+        empty = np.isnan(values).sum(axis=0)
         self.missing_ = {name: int(count) for name, count in zip(self.numeric_, empty, strict=True) if count}
         for column, fill in enumerate(self.numeric_.values()):
             if fill is not None:
-                cells = numbers[:, column]
+                cells = values[:, column]
                 cells[np.isnan(cells)] = fill
-        one_hot = [self._one_hot(frame, name) for name in self.categories_]
-        return np.hstack([numbers, *one_hot]) if one_hot else numbers
+        parts = [values, *(self._one_hot(frame, name) for name in self.categories_)]
+        parts += [text.transform(_words(frame, name)) for name, text in self.texts_.items()]
+        return np.hstack(parts) if len(parts) > 1 else values
 
     def fit_transform(self, frame: pl.DataFrame) -> np.ndarray:
         return self.fit(frame).transform(frame)
+
+    def _marks(self, frame: pl.DataFrame, text: list[str]) -> dict[str, str]:
+        import polars as pl
+
+        found = {name: decimal_mark(frame[name].cast(pl.String), self.decimal) for name in text}
+        marks = {name: mark for name, mark in found.items() if mark is not None}
+        commas = [name for name, mark in marks.items() if mark == ","]
+        if commas and self.decimal is None:
+            warnings.warn(f"column {', '.join(commas)} is read as numbers with decimal commas", stacklevel=3)
+        return marks
 
     def _one_hot(self, frame: pl.DataFrame, name: str) -> np.ndarray:
         categories, values = self.categories_[name], _texts(frame, name)
@@ -134,15 +183,36 @@ class TableEncoder:
             "numeric": self.numeric_,
             "categories": self.categories_,
             "fill": self.fill_,
+            "marks": self.marks_,
+            "texts": {name: text.to_json() for name, text in self.texts_.items()},
         }
 
+    def arrays(self) -> Arrays:
+        """What JSON has no room for: the weights and directions of text columns."""
+        texts = enumerate(self.texts_.values())
+        return {f"{i}.{key}": array for i, text in texts for key, array in text.arrays().items()}
+
     @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
+    def from_json(
+        cls, state: Mapping[str, Any], arrays: Arrays | None = None, text_model: str | os.PathLike[str] | None = None
+    ) -> Self:
         encoder = cls(state["skip"], state["impute"])
+        encoder.texts_ = {}
+        for i, (name, text) in enumerate(state.get("texts", {}).items()):
+            own = {key.removeprefix(f"{i}."): a for key, a in (arrays or {}).items() if key.startswith(f"{i}.")}
+            encoder.texts_[str(name)] = text_from_json(text, own, text_model)
         encoder.numeric_ = {str(k): None if v is None else float(v) for k, v in state["numeric"].items()}
         encoder.categories_ = {str(k): [str(value) for value in v] for k, v in state["categories"].items()}
         encoder.fill_ = {name: state["fill"][name] for name in encoder.categories_}
+        encoder.marks_ = {str(k): str(v) for k, v in state.get("marks", {}).items()}
         return encoder
+
+
+def is_free_text(values: Sequence[str], n_rows: int) -> bool:
+    """Whether a text column is no category: most rows have a value of their own, or a sentence."""
+    if len(values) <= n_rows // 2:
+        return False
+    return len(values) > FEW or sum(len(value.split()) for value in values) >= SENTENCE * len(values)
 
 
 def _kinds(frame: pl.DataFrame, skip: set[str]) -> tuple[list[str], list[str], list[str]]:
@@ -162,25 +232,11 @@ def _kinds(frame: pl.DataFrame, skip: set[str]) -> tuple[list[str], list[str], l
     return numeric, text, neither
 
 
-def _numbers(frame: pl.DataFrame, names: list[str]) -> np.ndarray:
-    """Columns as float64, NaN where a cell is missing; a cell that is no number is refused by its row."""
+def _words(frame: pl.DataFrame, name: str) -> list[str]:
     import polars as pl
 
-    result = np.empty((frame.height, len(names)))
-    for i, name in enumerate(names):
-        column = frame[name]
-        try:
-            values = column.cast(pl.Float64, strict=False)
-        except pl.exceptions.PolarsError:
-            raise ValueError(f"column {name!r} must hold numbers, as in training; it holds {column.dtype}") from None
-        bad = np.flatnonzero((values.is_null() & column.is_not_null()).to_numpy())
-        if len(bad):
-            raise ValueError(
-                f"column {name!r} must hold numbers, as in training; it holds {column[int(bad[0])]!r} in "
-                f"{name_rows(bad)}"
-            )
-        result[:, i] = values.fill_null(float("nan")).to_numpy()
-    return result
+    need(frame, name, "the text")
+    return frame[name].cast(pl.String).fill_null("").to_list()
 
 
 def _texts(frame: pl.DataFrame, name: str) -> np.ndarray:

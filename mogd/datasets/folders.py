@@ -11,6 +11,7 @@ import numpy as np
 
 from mogd.candidates import name_rows
 from mogd.datasets.frames import need
+from mogd.wording import option
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,7 +53,7 @@ class ImageEncoder:
             (one, a), (other, b) = list(sizes.items())[:2]
             raise ValueError(
                 f"the pictures have different sizes ({a} is {one[0]}×{one[1]}, {b} is {other[0]}×{other[1]}): "
-                "name the size they are to have, such as size=(32, 32)"
+                f"name the size they are to have, such as {option('size', (32, 32))}"
             )
         height, width = next(iter(sizes)) if self.size is None else self.size
         self.shape_ = (1 if modes <= {"1", "L"} else 3, int(height), int(width))
@@ -75,6 +76,9 @@ class ImageEncoder:
                     picture = picture.resize((width, height))
                 images[i] = np.asarray(picture).reshape(height, width, channels).transpose(2, 0, 1)
         return images
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {}
 
     def fit_transform(self, frame: pl.DataFrame) -> np.ndarray:
         return self.fit(frame).transform(frame)

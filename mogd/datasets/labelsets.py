@@ -59,14 +59,6 @@ def annotator_columns(frame: pl.DataFrame, annotators: Sequence[str]) -> list[li
     return [column_labels(frame[name]) for name in annotators]
 
 
-def annotator_evidence(
-    frame: pl.DataFrame, annotators: Sequence[str], classes: Sequence[Any], abstain: Any = None
-) -> Evidence:
-    """Who said what, in columns of one annotator each; a cell that holds no class says nothing."""
-    columns, silent = annotator_columns(frame, annotators), () if abstain is None else abstain
-    return _of_classes(read_annotators(columns, annotators, abstain=silent), classes)
-
-
 def vote_evidence(votes: pl.DataFrame, ids: Sequence[Any], classes: Sequence[Any], abstain: Any = None) -> Evidence:
     """Who said what, in long form; a vote for what is no class says nothing."""
     return _of_classes(read_votes(_vote_columns(votes), ids, abstain=() if abstain is None else abstain), classes)

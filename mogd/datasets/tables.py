@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,21 +16,10 @@ from mogd.candidates import Candidates, as_candidates, as_labels, name_rows
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
-from mogd.datasets.frames import MISSING, Path_, need, read_frame
-from mogd.datasets.labelsets import (
-    Sets,
-    annotator_evidence,
-    annotator_sets,
-    clean_candidates,
-    column_labels,
-    column_sets,
-    of_one_kind,
-    vote_evidence,
-    vote_sets,
-)
-
-if TYPE_CHECKING:
-    import polars as pl
+from mogd.datasets.frames import Path_
+from mogd.datasets.labelsets import Sets, clean_candidates, vote_evidence
+from mogd.datasets.rows import LabelledRows, label_rows
+from mogd.wording import option
 
 Encoder = TableEncoder | ImageEncoder
 
@@ -46,6 +35,7 @@ class TableDataset(PartialDataset):
     id_name: str | None = None  # the column that names the rows
     table_ids: np.ndarray | None = None  # the names of all rows of the table, in its order
     encoder: Encoder | None = None
+    files: dict[str, str] | None = None  # of pictures whose rows have other names: id -> file
 
 
 def read_table(
@@ -61,14 +51,20 @@ def read_table(
     images: Path_ | None = None,
     image_column: str = "file",
     size: Sequence[int] | None = None,
+    text: str | Sequence[str] = (),
+    text_model: Path_ | None = None,
     ignore: Sequence[str] = (),
     impute: str | None = None,
     delimiter: str | None = None,
+    question: str | None = None,
     empty: str = "error",
     abstain: Any = None,
-    missing: Sequence[str] = MISSING,
+    missing: Sequence[str] = (),
+    merge_case: bool = False,
+    encoding: str | None = None,
+    decimal: str | None = None,
 ) -> TableDataset:
-    """Read a CSV, TSV, Parquet or Feather table whose rows carry candidate labels.
+    """Read a table whose rows carry candidate labels: CSV, TSV, JSON, Excel, Parquet or Feather, or `-`.
 
     Parameters
     ----------
@@ -76,7 +72,8 @@ def read_table(
     annotators : instead, columns that hold one annotator's label each; the set of a row is what any of them said.
     votes : instead, a second table with the columns task (a row's id), worker (or annotator, performer), label and,
         where given, weight.
-    id : the column that names the rows, each name once; by default the column `id`, or the row's number from 0.
+    id : the column that names the rows, each name once; by default the column `id`, or else the pictures' file names,
+        or the row's number from 0.
     clean : where the labels are that are known for sure: a column of this table (empty where not known), or a second
         table, with either the id and the label of rows of this one, or features and labels of further rows. These rows
         leave the partial rows and become `clean_X`, `clean_y`.
@@ -84,51 +81,65 @@ def read_table(
     truth : a column of true labels that is used for evaluation alone; it becomes `y`, −1 where empty.
     images, image_column, size : a folder of pictures, the column with their file names, and the `(height, width)` they
         are brought to. The pictures are then the features.
+    text, text_model : columns of free text, learned from by TF-IDF of words and word pairs with a truncated SVD, or by
+        the model2vec or sentence-transformers model in the folder `text_model`.
     ignore : columns that are no features.
     impute : None, "median", "mean" or "most_frequent". Missing cells are counted in a warning; filled only if asked.
     delimiter : of candidate sets in text; by default the first of | ; , that occurs in the column.
+    question : of an export of Label Studio or Argilla with several questions, the one whose answers are the labels. The
+        annotators, predictions and clean labels of an export need not be named.
     empty : what to do with a row without any candidate: "error", "drop" it, or give it "all" labels.
     abstain : of annotators and votes, the value or values that mean that nothing was said; () if there is none and a
         negative number is a label.
-    missing : the cells of a text file that count as missing.
+    missing : further texts that count as missing, in cells and in labels, such as "n/a".
+    merge_case : take labels that differ only in capitals, spaces or Unicode form as one, in its most frequent spelling.
+    encoding : of text and JSON; by default UTF-8, or what the first bytes say.
+    decimal : "," or ".": the decimal mark of numbers in text columns; by default as the column shows it.
     """
     if empty not in ("error", "drop", "all"):
         raise ValueError(f"empty must be 'error', 'drop' or 'all'; got {empty!r}")
-    frame = read_frame(path, missing=missing)
-    id = "id" if id is None and "id" in frame.columns and "id" not in ignore else id
-    ids = row_ids(frame, id)
-    said = read_frame(votes, missing=missing) if votes else None
-    sets, used = _sets(frame, candidates, annotators, said, ids, delimiter, abstain)
-    true_sets = _label_sets(frame, truth, "the true labels") if truth else [[] for _ in sets]
-    for name in ignore:
-        need(frame, name, "ignore")
-    own_clean = [clean] if clean in frame.columns else []
-    skip = [str(name) for name in dict.fromkeys([id, truth, *used, *own_clean, *ignore]) if name]
-    clean_frame, clean_sets, clean_ids, taken = _clean(frame, clean, clean_label, id, ids, skip, missing)
-    sets, true_sets, clean_sets = of_one_kind(sets, true_sets, clean_sets)
-    kept, sets = _kept_rows(sets, taken, ids, empty, path)
-    encoder = _encoder(images, image_column, size, skip, impute).fit(frame)
+    rows = label_rows(
+        path,
+        candidates,
+        annotators=annotators,
+        votes=votes,
+        id=id,
+        clean=clean,
+        clean_label=clean_label,
+        truth=truth,
+        image_column=None if images is None else image_column,
+        ignore=ignore,
+        delimiter=delimiter,
+        question=question,
+        abstain=abstain,
+        missing=missing,
+        merge_case=merge_case,
+        encoding=encoding,
+    )
+    frame, ids, clean_sets, true_sets = rows.frame, rows.ids, rows.clean_sets, rows.true_sets
+    kept, sets = _kept_rows(rows, empty)
+    text = [text] if isinstance(text, str) else list(text)
+    if images is None:
+        encoder: Encoder = TableEncoder(rows.skip, impute, decimal, text, text_model).fit(frame)
+    else:
+        encoder = _pictures(images, image_column, size, text).fit(frame)
     X, empty_cells = encoder.transform(frame[kept]), Counter(encoder.missing_)
-    clean_X = encoder.transform(clean_frame) if clean_sets else X[:0]
+    clean_X = encoder.transform(rows.clean_frame) if clean_sets else X[:0]
     if clean_sets:
         empty_cells += Counter(encoder.missing_)
-    _tell_missing(empty_cells, impute, path)
+    _warn_missing(empty_cells, impute, path)
     classes = sorted({label for row in (*sets, *clean_sets, *true_sets) for label in row})
     _check_leak(encoder, classes)
-    _tell_unseen(sets, clean_sets)
+    _warn_unseen(sets, clean_sets)
     known = _indices(true_sets, classes)
     checked = as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep")
     clean_votes = None
-    evidence = None
-    if annotators:
-        evidence = annotator_evidence(frame, annotators, classes, abstain)
-    elif said is not None:
-        evidence = vote_evidence(said, ids.tolist(), classes, abstain)
-    if evidence is not None:
+    if rows.votes is not None:
+        evidence = vote_evidence(rows.votes, ids.tolist(), classes, abstain)
         checked = replace(checked, evidence=evidence[kept])
-        clean_votes = clean_candidates(evidence, ids, clean_ids, checked.classes)
+        clean_votes = clean_candidates(evidence, ids, rows.clean_ids, checked.classes)
     return TableDataset(
-        name=Path(path).stem,
+        name=Path(path).name.removesuffix(".gz").rpartition(".")[0] or "table",
         X=X,
         candidates=checked,
         y=known[kept] if truth else None,
@@ -136,156 +147,54 @@ def read_table(
         feature_names=encoder.feature_names_,
         clean_X=clean_X,
         clean_y=np.array([row[0] for row in clean_sets]) if clean_sets else np.array(classes)[:0],
-        clean_ids=clean_ids,
+        clean_ids=rows.clean_ids,
         clean_candidates=clean_votes,
-        id_name=id,
+        id_name=rows.id,
         table_ids=ids,
         encoder=encoder,
+        files=_files(rows, encoder),
     )
 
 
-def row_ids(frame: pl.DataFrame, id: str | None) -> np.ndarray:
-    """The names of the rows, each different: a column, or the numbers from 0."""
-    if id is None:
-        return np.arange(frame.height)
-    need(frame, id, "the ids")
-    column = frame[id]
-    absent = np.flatnonzero(column.is_null().to_numpy())
-    if len(absent):
-        raise ValueError(f"id column {id!r} is empty in {name_rows(absent)}: every row needs a name of its own")
-    repeated = column.filter(column.is_duplicated()).unique(maintain_order=True).to_list()
-    if repeated:
-        raise ValueError(
-            f"id column {id!r} repeats {len(repeated)} of its names, such as {repeated[0]!r}: make them unique, "
-            "name another id column, or add it to ignore"
-        )
-    return column.to_numpy() if column.dtype.is_integer() else np.array([str(name) for name in column.to_list()])
-
-
-def _sets(
-    frame: pl.DataFrame,
-    candidates: str | None,
-    annotators: Sequence[str] | None,
-    votes: pl.DataFrame | None,
-    ids: np.ndarray,
-    delimiter: str | None,
-    abstain: Any,
-) -> tuple[Sets, list[str]]:
-    """The candidate sets, and the columns that held them."""
-    if annotators and votes is not None:
-        raise ValueError("candidates come from annotators or from votes: give one of the two")
-    beside = [candidates] if candidates in frame.columns and (annotators or votes is not None) else []
-    if beside:  # it would give the answer away as a feature
-        source = "annotators" if annotators else "votes"
-        warnings.warn(f"the labels come from the {source}; column {candidates!r} is left out", stacklevel=3)
-    if votes is not None:
-        return vote_sets(votes, ids.tolist(), abstain), beside
-    if annotators:
-        sets = annotator_sets(frame, annotators, abstain)
-        return sets, [*annotators, *(name for name in beside if name not in annotators)]
-    if candidates is None:
-        raise ValueError("candidates must name the column of candidate sets; or give annotators or votes")
-    need(frame, candidates, "the candidates")
-    return column_sets(frame[candidates], delimiter), [candidates]
-
-
-def _label_sets(frame: pl.DataFrame, name: str, what: str) -> Sets:
-    need(frame, name, what)
-    return [[] if label is None else [label] for label in column_labels(frame[name])]
-
-
-def _clean(
-    frame: pl.DataFrame,
-    clean: str | os.PathLike[str] | None,
-    clean_label: str | None,
-    id: str | None,
-    ids: np.ndarray,
-    skip: Sequence[str],
-    missing: Sequence[str],
-) -> tuple[pl.DataFrame, Sets, np.ndarray, np.ndarray]:
-    """The clean rows' table, labels and ids, and which rows of the main table they take away."""
-    taken = np.zeros(frame.height, dtype=bool)
-    if clean is None:
-        return frame[:0], [], ids[:0], taken
-    if clean in frame.columns:
-        labels = _label_sets(frame, str(clean), "the clean labels")
-        rows = np.flatnonzero([bool(row) for row in labels])
-        taken[rows] = True
-        return frame[rows], [labels[i] for i in rows], ids[rows], taken
-    if not Path(clean).exists():
-        raise ValueError(
-            f"clean must be a column of the table or a file; there is no file {clean}, and the columns are "
-            f"{', '.join(frame.columns)}"
-        )
-    other = read_frame(clean, missing=missing)
-    features = set(frame.columns) - set(skip)
-    column = clean_label or _only_label(other, frame, features, id, clean)
-    labels = _label_sets(other, column, "the clean labels")
-    rows = np.flatnonzero([bool(row) for row in labels])
-    other, labels = other[rows], [labels[i] for i in rows]
-    key = "row" if id is None and "row" not in frame.columns else id  # the rows' numbers, as `label` writes them
-    if key is None or key not in other.columns:
-        return other, labels, np.array([f"{Path(clean).name}:{i}" for i in rows]), taken
-    names = row_ids(other, key)
-    where = {str(name): row for row, name in enumerate(ids.tolist())}
-    found = np.array([where.get(str(name), -1) for name in names.tolist()], dtype=np.int64)
-    taken[found[found >= 0]] = True
-    if set(other.columns) >= features - {column}:
-        return other, labels, names, taken
-    if (found < 0).any():
-        strange = names[found < 0]
-        raise ValueError(
-            f"{clean} names {len(strange)} ids that are no row of the table, such as {strange.tolist()[0]!r}: drop "
-            "them, or give that file the feature columns too"
-        )
-    return frame[found], labels, ids[found], taken
-
-
-def _only_label(other: pl.DataFrame, frame: pl.DataFrame, features: set[str], id: str | None, clean: Any) -> str:
-    """The column of the clean table that must be the label: the one that is new, or else neither id nor feature."""
-    left = [name for name in other.columns if name != id and name not in features]
-    new = [name for name in left if name not in frame.columns]
-    if "label" in new:
-        return "label"
-    if len(new) == 1 or len(left) == 1:
-        return (new if len(new) == 1 else left)[0]
-    raise ValueError(
-        f"clean_label must name the column of {clean} that holds the label; its columns are {', '.join(other.columns)}"
-    )
-
-
-def _encoder(
-    images: Path_ | None, image_column: str, size: Sequence[int] | None, skip: Sequence[str], impute: str | None
-) -> Encoder:
-    if images is None:
-        return TableEncoder(skip, impute)
+def _pictures(images: Path_, column: str, size: Sequence[int] | None, text: Sequence[str]) -> ImageEncoder:
+    if text:
+        raise ValueError("features are either text or pictures: give text or images, not both")
     if not Path(images).is_dir():
         raise FileNotFoundError(f"there is no folder {images} of pictures")
-    return ImageEncoder(images, image_column, size)
+    return ImageEncoder(images, column, size)
 
 
-def _kept_rows(sets: Sets, taken: np.ndarray, ids: np.ndarray, empty: str, path: Path_) -> tuple[np.ndarray, Sets]:
+def _files(rows: LabelledRows, encoder: Encoder) -> dict[str, str] | None:
+    """The pictures' file names by the rows' ids, where these are not the files themselves."""
+    if not isinstance(encoder, ImageEncoder) or rows.id == encoder.column:
+        return None
+    ids = [*rows.ids.tolist(), *rows.clean_ids.tolist()]
+    names = [*rows.frame[encoder.column].to_list(), *rows.clean_frame[encoder.column].to_list()]
+    return {str(id): name for id, name in zip(ids, names, strict=True)}
+
+
+def _kept_rows(rows: LabelledRows, empty: str) -> tuple[np.ndarray, Sets]:
     """The partial rows: those that are not clean, without the empty ones where they are dropped."""
-    bare = np.array([not row for row in sets]) & ~taken
+    bare = np.array([not row for row in rows.sets]) & ~rows.taken
     if bare.any() and empty == "error":
         raise ValueError(
-            f"{name_rows(ids[bare])} of {path} {'has' if bare.sum() == 1 else 'have'} no candidate label: "
-            "pass empty='drop' (--empty drop) to leave it out, or empty='all' (--empty all) to give it every label"
+            f"{name_rows(rows.ids[bare])} of {rows.path} {'has' if bare.sum() == 1 else 'have'} no candidate label: "
+            f"pass {option('empty', 'drop')} to leave it out, or {option('empty', 'all')} to give it every label"
         )
-    kept = np.flatnonzero(~taken & ~bare if empty == "drop" else ~taken)
+    kept = np.flatnonzero(~rows.taken & ~bare if empty == "drop" else ~rows.taken)
     if not len(kept):
-        raise ValueError(f"no row of {path} is left to learn from: all are clean or without candidates")
-    return kept, [sets[i] for i in kept]
+        raise ValueError(f"no row of {rows.path} is left to learn from: all are clean or without candidates")
+    return kept, [rows.sets[i] for i in kept]
 
 
-def _tell_missing(cells: Counter[str], impute: str | None, path: Path_) -> None:
+def _warn_missing(cells: Counter[str], impute: str | None, path: Path_) -> None:
     if cells:
         counts = ", ".join(f"{name}: {count}" for name, count in cells.items())
-        way = f"filled ({impute})" if impute else "left missing: pass impute='median' (--impute median) to fill them"
+        way = f"filled ({impute})" if impute else f"left missing: pass {option('impute', 'median')} to fill them"
         warnings.warn(f"{path} has missing cells ({counts}), {way}", stacklevel=3)
 
 
-def _tell_unseen(sets: Sets, clean_sets: Sets) -> None:
+def _warn_unseen(sets: Sets, clean_sets: Sets) -> None:
     """A label that only clean rows have is often a slip of spelling."""
     in_sets = {label for row in sets for label in row}
     alone = sorted({label for row in clean_sets for label in row} - in_sets)
@@ -301,7 +210,7 @@ def _check_leak(encoder: Encoder, classes: list[Any]) -> None:
         if len(values) > 1 and names.issuperset(values):
             raise ValueError(
                 f"column {column!r} holds nothing but labels, so it is no feature: name it as annotator, clean or "
-                "truth, or add it to ignore"
+                f"truth, or leave it out by {option('ignore', [column])}"
             )
 
 
