@@ -333,6 +333,21 @@ def test_binary_answers_of_prodigy() -> None:
     assert (written["label"], "_task_hash" in written) == ("login", False)
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": 1, "data": "text", "annotations": [{"result": [choice("a")]}]},
+        {"id": 1, "data": {}, "annotations": [{"result": [{**choice("a"), "value": None}]}]},
+        {"id": "a", "fields": None, "responses": {"topic": [{"value": "x"}]}},
+        {"id": "a", "fields": {}, "responses": {"topic": ["x"]}},
+        {"text": "x", "answer": "accept", "_input_hash": 1, "versions": ["x"]},
+    ],
+)
+def test_a_damaged_export_is_one_sentence(record: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"a record is not as (label-studio|argilla|prodigy) writes it"):
+        read_export([record])
+
+
 def test_other_tables_are_no_exports(tmp_path: Path) -> None:
     assert read_export(pl.DataFrame({"data": [1], "labels": ["a"]})) is None
     assert read_export([{"text": "x", "labels": ["a"]}]) is None

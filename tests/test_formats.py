@@ -231,3 +231,28 @@ def test_a_table_of_200_megabytes_is_read_in_two_gibibytes(tmp_path: Path) -> No
     rows, kibibytes = map(int, done.stdout.split())
     print(f"{path.stat().st_size / 1e6:.0f} MB, {rows} rows: {kibibytes / 2**20:.2f} GiB")
     assert kibibytes < 2 * 2**20
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.filterwarnings("ignore")
+def test_damage_is_refused_in_one_sentence_or_read(tmp_path: Path, name: str) -> None:
+    """Bytes changed, cut or put in at random: no error of another kind than the library's own."""
+    rng = np.random.default_rng(0)
+    refused = []
+    for _ in range(60):
+        content = bytearray(FILES[name])
+        place = int(rng.integers(len(content)))
+        kind = rng.integers(3)
+        if kind == 0:
+            content[place] = int(rng.integers(256))
+        elif kind == 1:
+            del content[place:]
+        else:
+            content[place:place] = [b'"', b",", b"\n", b"{", b"null", b"\xff", b"\x00"][rng.integers(7)]
+        (tmp_path / name).write_bytes(bytes(content) or b" ")
+        try:
+            read_table(tmp_path / name, empty="drop")
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) > 10
+    assert not [text for text in refused if "\n" in text]

@@ -76,9 +76,16 @@ def test_tfidf_is_that_of_the_formula() -> None:
     weights /= np.linalg.norm(weights, axis=1, keepdims=True)
     gram = text.transform(texts) @ text.transform(texts).T
     left, size, _ = np.linalg.svd(weights, full_matrices=False)
-    assert np.allclose(gram, (left[:, :3] * size[:3] ** 2) @ left[:, :3].T)
+    scores = left[:, :3] * size[:3]
+    scores /= np.linalg.norm(scores, axis=1, keepdims=True)
+    assert np.allclose(gram, scores @ scores.T)  # directions may be turned round
     again = TfidfText.from_json(json.loads(json.dumps(text.to_json())), text.arrays())
     assert np.array_equal(again.transform(["red apple pie"]), text.transform(["red apple pie"]))
+
+
+def test_short_words_and_marks_are_words_too() -> None:
+    text = TfidfText().fit(["I win :)", "why?! :D", "a b c", "Ä!"], "t")
+    assert {"i", "win", ":)", "why", "?!", ":d", "ä", "!"} <= set(text.to_json()["vocabulary"])
 
 
 def test_text_that_is_missing_or_empty(tmp_path: Path) -> None:
@@ -88,7 +95,7 @@ def test_text_that_is_missing_or_empty(tmp_path: Path) -> None:
     assert np.isfinite(features).all()
     assert not features[1, 1:].any()
     with pytest.raises(ValueError, match="column 't' holds no words"):
-        TableEncoder(text=["t"]).fit(pl.DataFrame({"t": ["-", "?"]}))
+        TableEncoder(text=["t"]).fit(pl.DataFrame({"t": ["-", "…"]}))
     with pytest.raises(ValueError, match="no column 'note' for the text"):
         TableEncoder(text=["note"]).fit(frame)
     with pytest.raises(ValueError, match="lacks column 't'"):

@@ -84,7 +84,7 @@ def read_delimited(source: Source, name: str, missing: Sequence[str], encoding: 
     return frame
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 

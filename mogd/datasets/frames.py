@@ -11,6 +11,7 @@ import io
 import json
 import os
 import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ ENDINGS = {
 PACKED = ("text in columns", "JSON lines", "JSON")  # kinds that may be gzipped
 FIRST_BYTES = {b"PAR1": "Parquet", b"ARROW1": "Feather (Arrow IPC)", b"PK\x03\x04": "Excel"}
 MISSING = ("", "NA", "NaN", "nan", "null")  # cells of a text file that hold nothing
+UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError, RecursionError)
 STANDARD = "-"  # the standard input or output
 Path_ = str | os.PathLike[str]
 
@@ -62,7 +64,7 @@ def read_rows(
             found = _read_excel(source)
         else:
             found = (pl.read_parquet if kind == "Parquet" else pl.read_ipc)(source)
-    except (pl.exceptions.PolarsError, OSError, EOFError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (pl.exceptions.PanicException, *UNREADABLE, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{name} cannot be read as {kind}: {first_line(error)}") from None
     if not len(found):
         raise ValueError(f"{name} has column names but no rows")
@@ -74,7 +76,10 @@ def frame_of(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     import polars as pl
 
     names = dict.fromkeys(name for row in rows for name in row)
-    return pl.DataFrame([pl.Series(name, [row.get(name) for row in rows], strict=False) for name in names])
+    try:
+        return pl.DataFrame([pl.Series(name, [row.get(name) for row in rows], strict=False) for name in names])
+    except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
+        raise ValueError(f"the objects do not make a table: {first_line(error)}") from None
 
 
 def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:

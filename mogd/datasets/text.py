@@ -16,12 +16,14 @@ from typing import Any, Self
 import numpy as np
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
 
 Arrays = dict[str, np.ndarray]
+TOKEN = r"\w+|[!?]+|[:;]-?[()dp]"  # words of any length, and the marks by which people show what they feel
 
 
 class TfidfText:
-    """Word 1- and 2-grams weighted by TF-IDF, brought to `size` dimensions by a truncated SVD.
+    """Word 1- and 2-grams weighted by TF-IDF, brought to `size` dimensions by a truncated SVD, each text to length 1.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ class TfidfText:
         try:
             counts = self.words_.fit_transform(texts)
         except ValueError:
-            raise ValueError(f"column {column!r} holds no words of two letters or more, so it is no text") from None
+            raise ValueError(f"column {column!r} holds no words, so it is no text") from None
         size = min(self.size or min(256, max(2, len(texts) // 4)), min(counts.shape) - 1)
         if size < 1:
             raise ValueError(f"column {column!r} holds too few texts or words to tell them apart")
@@ -55,7 +57,7 @@ class TfidfText:
         return len(self.directions_)
 
     def transform(self, texts: Sequence[str]) -> np.ndarray:
-        return np.asarray(self.words_.transform(texts) @ self.directions_.T)
+        return normalize(self.words_.transform(texts) @ self.directions_.T)
 
     def to_json(self) -> dict[str, Any]:
         order = sorted(self.words_.vocabulary_, key=self.words_.vocabulary_.__getitem__)
@@ -126,7 +128,7 @@ def from_json(state: Mapping[str, Any], arrays: Arrays, folder: str | os.PathLik
 
 
 def _vectorizer(**more: Any) -> TfidfVectorizer:
-    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, strip_accents=None, **more)
+    return TfidfVectorizer(token_pattern=TOKEN, ngram_range=(1, 2), sublinear_tf=True, **more)
 
 
 def _checksum(folder: Path) -> str:

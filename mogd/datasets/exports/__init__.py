@@ -6,10 +6,12 @@ One module per tool, each with four functions: `recognises(record)`, `rows(recor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mogd.datasets.delimited import first_line
 from mogd.datasets.exports import argilla, label_studio, prodigy
 from mogd.datasets.exports.common import CLEAN, Record, Resolved
 from mogd.datasets.frames import frame_of
@@ -36,7 +38,8 @@ def read_export(found: pl.DataFrame | Sequence[Record], question: str | None = N
     name = recognise(found)
     if name is None:
         return None
-    annotated = FORMATS[name].read(as_records(found), question)
+    with _damage_named(name):
+        annotated = FORMATS[name].read(as_records(found), question)
     frame = frame_of(annotated.rows)
     if annotated.clean:
         frame = frame.with_columns(pl.Series(CLEAN, [annotated.clean.get(id) for id in frame["id"]], strict=False))
@@ -51,7 +54,8 @@ def table_of(found: pl.DataFrame | Sequence[Record]) -> pl.DataFrame:
     """The rows alone, of an export or of any other table."""
     name = recognise(found)
     if name is not None:
-        return frame_of(FORMATS[name].rows(as_records(found)))
+        with _damage_named(name):
+            return frame_of(FORMATS[name].rows(as_records(found)))
     return frame_of(found) if isinstance(found, list) else found  # type: ignore[return-value]
 
 
@@ -63,7 +67,17 @@ def write_export(
         raise ValueError(f"format must be one of {', '.join(FORMATS)}; got {name!r}")
     if recognise(found) != name:
         raise ValueError(f"the file is no export of {name}: it is {recognise(found) or 'a table of another kind'}")
-    return FORMATS[name].write(as_records(found), resolved, question)
+    with _damage_named(name):
+        return FORMATS[name].write(as_records(found), resolved, question)
+
+
+@contextmanager
+def _damage_named(name: str) -> Iterator[None]:
+    """A record that lacks what the format demands, or holds something else there, is one sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a record is not as {name} writes it: {type(error).__name__} {first_line(error)}") from None
 
 
 def recognise(found: pl.DataFrame | Sequence[Record]) -> str | None:
