@@ -37,7 +37,6 @@ _PUBLIC = {
     "CleanPretraining": "mogd.callbacks.clean_pretraining",
     "CleanWeight": "mogd.callbacks.clean_weight",
     "D2CNN": "mogd.methods.d2cnn",
-    "DawidSkene": "mogd.classical.dawidskene",
     "DataProfile": "mogd.config",
     "DawidSkene": "mogd.classical.dawidskene",
     "EXP": "mogd.methods.exp",

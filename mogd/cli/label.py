@@ -9,11 +9,17 @@ from typing import Annotated
 import typer
 
 from mogd.cli import app
-from mogd.cli.models import TABLE, AnnotatorColumns, IdColumn, IgnoredColumns, VotesFile, names
+from mogd.cli.reading import TABLE, names
 
 CandidatesToLabel = Annotated[
     str, typer.Option("--candidates", help="Column of candidate sets: a|b, a JSON list or an Arrow list.")
 ]
+AnnotatorColumns = Annotated[
+    list[str] | None, typer.Option(help="Instead: columns of one annotator each (repeat, or a,b,c).")
+]
+VotesFile = Annotated[Path | None, typer.Option(help="Instead: a table with the columns task, worker, label.")]
+IdColumn = Annotated[str | None, typer.Option(help="Column that names the rows; by default `id`, or the row's number.")]
+IgnoredColumns = Annotated[list[str] | None, typer.Option(help="Columns to exclude (repeat, or a,b,c).")]
 TextColumn = Annotated[str | None, typer.Option(help="Column of text; by default the one with the longest texts.")]
 PictureFolder = Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")]
 PictureColumn = Annotated[str, typer.Option(help="Column with the file names of the pictures.")]

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mogd.cli import app
-from mogd.cli.label import CandidatesToLabel, KnownLabels, PictureColumn, PictureFolder, TextColumn
-from mogd.cli.models import TABLE, AnnotatorColumns, IdColumn, IgnoredColumns, VotesFile, names
+from mogd.cli.label import (
+    AnnotatorColumns,
+    CandidatesToLabel,
+    IdColumn,
+    IgnoredColumns,
+    KnownLabels,
+    PictureColumn,
+    PictureFolder,
+    TextColumn,
+    VotesFile,
+)
+from mogd.cli.reading import TABLE, names
 
 if TYPE_CHECKING:
     from mogd.nextrows import NextRows
@@ -41,10 +51,10 @@ def next_rows(
     A TABLE's rows are spread over its classes and clusters. A MODEL's are those between whose candidates it is torn,
     and like which there are many.
     """
-    from mogd.datasets.frames import check_ending, write_frame
+    from mogd.datasets.frames import check_target, write_frame
 
     if out is not None:
-        check_ending(out)
+        check_target(out)
     if source.is_dir():
         key, ids, found = _of_model(source, table, images, n, seed)
     elif table is not None:
@@ -103,7 +113,7 @@ def _of_model(
 def _features(model: Path, table: Path, images: Path | None, ids: Any) -> Any:
     """The features of the rows that the model was fitted on, in the order of `ids`."""
     from mogd.datasets.frames import read_frame
-    from mogd.datasets.tables import row_ids
+    from mogd.datasets.rows import row_ids
     from mogd.saving import id_name, load_encoder
 
     frame = read_frame(table)

@@ -219,9 +219,10 @@ def _clean(
     labels = _label_sets(other, column, "the clean labels")
     rows = np.flatnonzero([bool(row) for row in labels])
     other, labels = other[rows], [labels[i] for i in rows]
-    if id is None or id not in other.columns:
+    key = "row" if id is None and "row" not in frame.columns else id  # the rows' numbers, as `label` writes them
+    if key is None or key not in other.columns:
         return other, labels, np.array([f"{Path(clean).name}:{i}" for i in rows]), taken
-    names = row_ids(other, id)
+    names = row_ids(other, key)
     where = {str(name): row for row, name in enumerate(ids.tolist())}
     found = np.array([where.get(str(name), -1) for name in names.tolist()], dtype=np.int64)
     taken[found[found >= 0]] = True
@@ -240,6 +241,8 @@ def _only_label(other: pl.DataFrame, frame: pl.DataFrame, features: set[str], id
     """The column of the clean table that must be the label: the one that is new, or else neither id nor feature."""
     left = [name for name in other.columns if name != id and name not in features]
     new = [name for name in left if name not in frame.columns]
+    if "label" in new:
+        return "label"
     if len(new) == 1 or len(left) == 1:
         return (new if len(new) == 1 else left)[0]
     raise ValueError(

@@ -16,7 +16,7 @@ from mogd.candidates import Candidates, as_candidates
 from mogd.datasets.encoder import FEW
 from mogd.datasets.frames import need, read_frame
 from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
-from mogd.datasets.tables import row_ids
+from mogd.datasets.rows import row_ids
 
 if TYPE_CHECKING:
     import polars as pl

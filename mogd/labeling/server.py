@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mogd.datasets.frames import check_ending, write_frame
+from mogd.datasets.frames import check_target, write_frame
 from mogd.labeling.desk import Desk
 from mogd.labeling.refit import Refitter, Result
 from mogd.labeling.rows import LabelRows
@@ -28,7 +28,7 @@ def store_path(out: Path) -> Path:
 
 def check_out(out: Path) -> None:
     """Refuse a place that would overwrite something else."""
-    check_ending(out)
+    check_target(out)
     if not out.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} into: make it first")
     if out.exists() and not store_path(out).exists():
