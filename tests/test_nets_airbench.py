@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -75,16 +76,47 @@ def test_bfloat16_is_close_and_keeps_float32_weights_and_statistics() -> None:
     assert {b.dtype for b in net.buffers() if b.is_floating_point()} == {torch.float32}
 
 
-def test_it_learns_and_survives_saving(tmp_path: Path) -> None:
+def stripes(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Noise, lying or standing stripes, and candidate sets."""
     rng = np.random.default_rng(0)
-    y = rng.integers(3, size=240)
-    X = rng.integers(0, 120, (240, 1, 28, 28))
+    y = rng.integers(3, size=n)
+    X = rng.integers(0, 120, (n, 1, 28, 28))
     X[y == 1, :, ::2] += 100
     X[y == 2, :, :, ::2] += 100
-    X = X.astype(np.uint8)
-    candidates = np.eye(3, dtype=bool)[y] | (rng.random((240, 3)) < 0.2)
-    params = {"backbone": "airbench", "backbone_params": {"width": 1 / 16}, "epochs": 8, "batch_size": 20, "lr": 0.1}
-    model = mogd.make("cc", **params, random_state=0).fit(X[40:], candidates[40:])
+    return X.astype(np.uint8), y, np.eye(3, dtype=bool)[y] | (rng.random((n, 3)) < 0.2)
+
+
+def test_it_learns_in_bfloat16_by_muon_and_survives_saving(tmp_path: Path) -> None:
+    X, y, candidates = stripes(240)
+    params = {
+        "backbone": "airbench",
+        "backbone_params": {"width": 1 / 16},
+        "epochs": 4,
+        "batch_size": 20,
+        "optimizer": "muon",
+        "schedule": "linear",
+        "lr": 0.1,
+        "augment": "alternate",
+        "precision": "bf16",
+        "predict_views": "mirror-shift",
+        "random_state": 0,
+    }
+    model = mogd.make("cc", **params).fit(X[40:], candidates[40:])
     assert model.score(X[:40], y[:40]) > 0.9
     mogd.save(model, tmp_path / "model")
-    assert np.array_equal(mogd.load(tmp_path / "model").predict_proba(X), model.predict_proba(X))
+    loaded = mogd.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_proba(X[:40]), model.predict_proba(X[:40]))
+    assert not np.array_equal(loaded.set_params(predict_views=None).predict_proba(X[:40]), model.predict_proba(X[:40]))
+    again = mogd.make("cc", **params).fit(X[40:], candidates[40:])
+    assert np.array_equal(again.confidence_, model.confidence_)
+
+
+@pytest.mark.parametrize("meta", ["head", "all"])
+def test_the_meta_step_works_in_bfloat16(meta: str) -> None:
+    X, y, candidates = stripes(80)
+    params = {"backbone": "airbench", "backbone_params": {"width": 1 / 16}, "precision": "bf16", "epochs": 1}
+    model = mogd.make("mogd", meta=meta, **params, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(X[20:], candidates[20:], X_val=X[:20], y_val=y[:20])
+    assert np.isfinite(model.predict_proba(X)).all()
