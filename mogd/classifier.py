@@ -23,6 +23,7 @@ from mogd.methods.common import posterior
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
 from mogd.progress import epoch_bar
 from mogd.training import History, Settings, forward_in_chunks, seeded, train
+from mogd.views import ViewAverage
 
 PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
 FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
@@ -36,11 +37,14 @@ class PartialLabelClassifier(PartialLabelEstimator):
     method : the name of a deep method (`mogd methods` lists them) or a `Method` object.
     backbone : "linear", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not trained.
     backbone_params : parameters of a backbone given by name.
-    epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd" or "adamw".
-    schedule : "cosine" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
+    epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd", "adamw" or "muon" (for
+        convolutions, beside SGD for the rest).
+    schedule : "cosine" or "linear" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
     clean_weight : weight in the loss of a clean row that trains; None takes the method's own default.
     scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
+    precision : None, or "bf16": a named backbone computes in bfloat16, with weights and statistics in float32.
+    predict_views : None, or test-time views of images: "mirror" (two passes) or "mirror-shift" (six).
     classes : the class names, where `y` does not hold them all; a matrix has them in the order of its columns.
     unseen : "error" refuses a class that no candidate set holds; "keep" keeps it.
     dtype : "float32" or "float64".
@@ -83,6 +87,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         clean_weight: float | None = None,
         scale: str | None = None,
         augment: str | None = None,
+        precision: str | None = None,
+        predict_views: str | None = None,
         classes: Sequence[Any] | None = None,
         unseen: str = "error",
         dtype: str = "float32",
@@ -107,6 +113,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.clean_weight = clean_weight
         self.scale = scale
         self.augment = augment
+        self.precision = precision
+        self.predict_views = predict_views
         self.classes = classes
         self.unseen = unseen
         self.dtype = dtype
@@ -168,7 +176,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
 
     def _logits(self, X: np.ndarray) -> Tensor:
-        return forward_in_chunks(self.module_, self._as_input(X, self._device()))
+        return forward_in_chunks(self._viewing(self.module_), self._as_input(X, self._device()))
+
+    def _viewing(self, net: nn.Module) -> nn.Module:
+        return net if self.predict_views is None else ViewAverage(net, self.predict_views)
 
     def _seed(self) -> int:
         if self.random_state is None:  # fresh entropy, not numpy's global state
@@ -249,6 +260,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
             net = copy.deepcopy(self.backbone)
         else:
             raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone!r}")
+        if self.precision is not None:
+            _compute_in(net, self.precision, self.dtype)
         normalize = Normalize(*channel_statistics(x)).to(x.device, self._dtype()) if x.dtype == torch.uint8 else None
         if generator is not None and hasattr(net, "prepare"):
             rows = x[torch.randperm(len(x), generator=generator)[:PREPARE_ROWS].to(x.device)]
@@ -258,17 +271,25 @@ class PartialLabelClassifier(PartialLabelEstimator):
             net = nn.Sequential(normalize, net)
         with torch.no_grad():
             net.eval()
-            shape = tuple(net.to(device=x.device, dtype=self._dtype())(x[:1]).shape)
+            shape = tuple(self._viewing(net).to(device=x.device, dtype=self._dtype())(x[:1]).shape)
         if shape != (1, n_classes):
             raise ValueError(f"the backbone must give {n_classes} logits for a row; its output has shape {shape}")
         return net
 
-    def _augmentation(self, x: Tensor, generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
+    def _augmentation(self, x: Tensor, generator: torch.Generator) -> Callable[[Tensor, Tensor], Tensor] | None:
         if self.augment is None:
             return None
         from mogd.augment import make_augmentation
 
-        return make_augmentation(self.augment, tuple(x.shape[1:]), generator)
+        return make_augmentation(self.augment, tuple(x.shape[1:]), generator, len(x))
+
+
+def _compute_in(net: nn.Module, precision: str, dtype: str) -> None:
+    if precision != "bf16":
+        raise ValueError(f"precision must be None or 'bf16'; got {precision!r}")
+    if not isinstance(net, Net) or dtype != "float32":
+        raise ValueError("precision='bf16' needs a backbone given by name and dtype='float32': pass precision=None")
+    net.in_bfloat16 = True
 
 
 def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, TrainingData]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mogd.methods.base import Batch, Method, TrainingData
+from mogd.optim import Muon
 
 History = list[dict[str, Any]]
 
@@ -41,17 +42,21 @@ class Settings:
             )
         if self.optimizer == "adamw":
             return torch.optim.AdamW(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
-        raise ValueError(f"optimizer must be 'sgd' or 'adamw'; got {self.optimizer!r}")
+        if self.optimizer == "muon":
+            return Muon((p for group in parameters for p in group), self.lr, self.momentum, self.weight_decay)
+        raise ValueError(f"optimizer must be 'sgd', 'adamw' or 'muon'; got {self.optimizer!r}")
 
     def lr_at(self, epoch: float) -> float:
-        """The learning rate at a (fractional) epoch: constant, cosine to zero, or × lr_gamma every lr_step epochs."""
+        """At a (fractional) epoch: constant, along a cosine or a line to zero, or × lr_gamma every lr_step epochs."""
         if self.schedule == "constant":
             return self.lr
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
+        if self.schedule == "linear":
+            return self.lr * (1 - epoch / self.epochs)
         if self.schedule == "step":
             return self.lr * self.lr_gamma ** math.floor(epoch / self.lr_step)
-        raise ValueError(f"schedule must be 'constant', 'cosine' or 'step'; got {self.schedule!r}")
+        raise ValueError(f"schedule must be 'constant', 'cosine', 'linear' or 'step'; got {self.schedule!r}")
 
 
 def train(
@@ -61,7 +66,7 @@ def train(
     settings: Settings,
     generator: torch.Generator,
     *,
-    augment: Callable[[Tensor], Tensor] | None = None,
+    augment: Callable[[Tensor, Tensor], Tensor] | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[Tensor, History]:
     """Train in place; return the confidence of every row and one history entry for each epoch."""
@@ -86,7 +91,7 @@ def train(
                 optimizer.step()
                 losses[i] = loss.detach()
 
-            x = data.x[index] if augment is None else augment(data.x[index])
+            x = data.x[index] if augment is None else augment(data.x[index], index)
             batch = Batch(index, x, data.candidates[index], confidence[index], data.weight[index])
             confidence[index] = method.train_batch(model, batch, step)
         entry = {"epoch": epoch + 1, "loss": float(losses.mean()), "lr": settings.lr_at(epoch)}

@@ -34,8 +34,9 @@ MAY_IMPORT = {
     "methods": BELOW,
     "estimator": BELOW,
     "classical": BELOW | {"estimator"},
-    "training": {"methods"},
-    "classifier": BELOW | {"estimator", "advice", "methods", "nets", "augment", "training", "progress", "algorithms"},
+    "training": {"methods", "optim"},
+    "classifier": BELOW
+    | {"estimator", "advice", "methods", "nets", "augment", "views", "training", "progress", "algorithms"},
     "algorithms": {"estimator", "methods", "classical", "classifier"},
 }
 TOP = ("cli", "__main__", "report", "experiments", "labeling")
