@@ -70,11 +70,14 @@ def main() -> None:
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--datasets", nargs="+", default=["lost", "msrcv2", "birdsong"])
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[""], help="variants whose name holds one of these")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.datasets:
         dataset = load(name)
         for label, (algorithm, params) in STUDIES[options.study].items():
+            if not any(part in label for part in options.only):
+                continue
             began, scores = time.process_time(), []
             for r in range(options.repetitions):
                 outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
