@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -11,8 +14,23 @@ import torch
 from torch import nn
 
 import mogd
+from mogd.datasets import load_images
+from mogd.datasets.sources import find
 from mogd.nets import make_backbone
 from mogd.nets.airbench import WHITENING_EPS, DiracConv, Whitening
+
+AIRBENCH = {
+    "backbone": "airbench",
+    "backbone_params": {"width": 0.25},
+    "epochs": 3,
+    "batch_size": 500,
+    "optimizer": "muon",
+    "lr": 0.2,
+    "momentum": 0.85,
+    "schedule": "linear",
+    "augment": "alternate",
+    "precision": "bf16",
+}
 
 
 def photographs(n: int, shape: tuple[int, int, int], seed: int = 0) -> torch.Tensor:
@@ -88,19 +106,8 @@ def stripes(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_it_learns_in_bfloat16_by_muon_and_survives_saving(tmp_path: Path) -> None:
     X, y, candidates = stripes(240)
-    params = {
-        "backbone": "airbench",
-        "backbone_params": {"width": 1 / 16},
-        "epochs": 4,
-        "batch_size": 20,
-        "optimizer": "muon",
-        "schedule": "linear",
-        "lr": 0.1,
-        "augment": "alternate",
-        "precision": "bf16",
-        "predict_views": "mirror-shift",
-        "random_state": 0,
-    }
+    params = AIRBENCH | {"backbone_params": {"width": 1 / 16}, "epochs": 4, "batch_size": 20, "lr": 0.1}
+    params |= {"predict_views": "mirror-shift", "random_state": 0}
     model = mogd.make("cc", **params).fit(X[40:], candidates[40:])
     assert model.score(X[:40], y[:40]) > 0.9
     mogd.save(model, tmp_path / "model")
@@ -120,3 +127,16 @@ def test_the_meta_step_works_in_bfloat16(meta: str) -> None:
         warnings.simplefilter("error", UserWarning)
         model.fit(X[20:], candidates[20:], X_val=X[:20], y_val=y[:20])
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.slow
+def test_a_fifth_of_cifar10_passes_60_percent_within_a_minute(missing: Callable[[str], NoReturn]) -> None:
+    """Three epochs at a quarter of the width; the minute is the processor's, on one thread."""
+    if find("cifar10") is None:
+        missing("this needs CIFAR-10: `mogd datasets fetch cifar10`")
+    data = load_images("cifar10")
+    model = mogd.make("supervised", **AIRBENCH, random_state=0)
+    began = time.process_time()
+    model.fit(data.X_train[:10000], data.y_train[:10000])
+    assert time.process_time() - began < 60
+    assert model.score(data.X_train[-2000:], data.y_train[-2000:]) > 0.6
