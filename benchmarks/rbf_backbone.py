@@ -14,6 +14,8 @@ import torch
 
 from benchmarks.training_folds import score
 from mogd.datasets import load, protocol
+from mogd.nets import Net
+from mogd.nets.rbf import LARGEST_EIGENVALUE, mean_distance
 
 Variant = tuple[str, dict[str, Any]]  # an algorithm and its settings
 
@@ -23,6 +25,35 @@ BASE: dict[str, Variant] = {
     "CC": ("cc", {}),
     "PRODEN": ("proden", {}),
 }
+
+
+class FourierFeatures(torch.nn.Module):
+    """Random Fourier features (Rahimi and Recht, 2007) of the same kernel, centred and scaled in the same way."""
+
+    def __init__(self, n_inputs: int, count: int) -> None:
+        super().__init__()
+        self.register_buffer("directions", torch.zeros(n_inputs, count // 2))
+        self.register_buffer("offset", torch.zeros(count))
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        angles = x @ self.directions
+        return (torch.cat([angles.cos(), angles.sin()], dim=1) - self.offset) * self.scale
+
+
+class FourierNet(Net):
+    has_fixed_features = True
+
+    def __init__(self, n_inputs: int, n_classes: int, count: int) -> None:
+        super().__init__(FourierFeatures(n_inputs, count), count, n_classes)
+        torch.nn.init.zeros_(self.head.weight)
+
+    def prepare(self, x: torch.Tensor, generator: torch.Generator, gamma: float = 2.0) -> None:
+        drawn = torch.randn(self.body.directions.shape, generator=generator)
+        self.body.directions = drawn * gamma**0.5 / mean_distance(x[:2000])
+        features = self.body(x)
+        self.body.offset = features.mean(dim=0)
+        self.body.scale = (LARGEST_EIGENVALUE / torch.linalg.eigvalsh(features.T.cov(correction=0))[-1]).sqrt()
 
 
 def with_params(variants: dict[str, Variant], label: str, **settings: Any) -> dict[str, Variant]:
@@ -43,6 +74,12 @@ STUDIES: dict[str, dict[str, Variant]] = {
     "landmarks": {
         f"{name}, {m} landmarks": (algorithm, {**own, "backbone_params": {"landmarks": m}})
         for m in (100, 300, 1000, 2000)
+        for name, (algorithm, own) in BASE.items()
+        if name in ("MoGD", "CC")
+    },
+    "fourier": {
+        f"{name}, {m} Fourier features": (algorithm, {**own, "fourier": m})
+        for m in (1000, 2000, 6000)
         for name, (algorithm, own) in BASE.items()
         if name in ("MoGD", "CC")
     },
@@ -70,11 +107,14 @@ def main() -> None:
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--datasets", nargs="+", default=["lost", "msrcv2", "birdsong"])
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[""], help="variants whose name holds one of these")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.datasets:
         dataset = load(name)
         for label, (algorithm, params) in STUDIES[options.study].items():
+            if not any(part in label for part in options.only):
+                continue
             began, scores = time.process_time(), []
             for r in range(options.repetitions):
                 outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
@@ -82,6 +122,9 @@ def main() -> None:
                 settings = {"scale": "minmax", **params}
                 if algorithm != "sure":
                     settings = {"backbone": "rbf", "random_state": r, **settings}
+                if "fourier" in settings:
+                    sizes = split.train.X.shape[1], len(split.train.classes), settings.pop("fourier")
+                    settings["backbone"] = FourierNet(*sizes)
                 scores.append(score(algorithm, split, **settings))
             error = np.std(scores) / len(scores) ** 0.5
             seconds = (time.process_time() - began) / options.repetitions

@@ -25,6 +25,7 @@ from mogd.methods.base import Method, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
 from mogd.training import History, Settings, seeded, train
+from mogd.views import ViewAverage
 
 CallbackSpec = str | dict[str, Any] | Callback
 
@@ -40,16 +41,20 @@ class PartialLabelClassifier(PartialLabelEstimator):
     method : the name of a deep method (`mogd methods` lists them) or a `Method` object.
     backbone : "linear", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not trained.
     backbone_params : parameters of a backbone given by name.
-    epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd" or "adamw".
-    schedule : "cosine" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
+    epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd", "adamw" or "muon" (for
+        convolutions, beside SGD for the rest).
+    schedule : "cosine" or "linear" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
     callbacks : "auto" takes those that `mogd.config.recommend` names for the data and that the method has room for; a
         list holds `Callback` objects, names of recommended ones ("loss-schedule", …), tables such as
         `{"name": "loss-schedule", "warmup_fraction": 0.3}`, and "auto" for all the recommended ones; () takes none.
     clean_weight : weight in the loss of a clean row that trains, over the whole run; None leaves it to the callbacks.
     scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
+    precision : None, or "bf16": a named backbone computes in bfloat16, with weights and statistics in float32.
+    predict_views : None, or test-time views of images: "mirror" (two passes) or "mirror-shift" (six).
     classes : the class names, where `y` does not hold them all; a matrix has them in the order of its columns.
-    unseen : "error" refuses a class that no candidate set holds; "keep" keeps it.
+    unseen : a class that no candidate set holds is kept, with a warning ("warn") or without ("keep"), or refused
+        ("error").
     dtype : "float32" or "float64".
     device : "auto" (CUDA when there is one), or a torch device.
     random_state : a seed, for the same bits every time; None draws a new one.
@@ -93,6 +98,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         clean_weight: float | None = None,
         scale: str | None = None,
         augment: str | None = None,
+        precision: str | None = None,
+        predict_views: str | None = None,
         classes: Sequence[Any] | None = None,
         unseen: str = "warn",
         dtype: str = "float32",
@@ -117,6 +124,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.clean_weight = clean_weight
         self.scale = scale
         self.augment = augment
+        self.precision = precision
+        self.predict_views = predict_views
         self.classes = classes
         self.unseen = unseen
         self.dtype = dtype
@@ -195,7 +204,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
 
     def _logits(self, X: np.ndarray) -> Tensor:
-        return forward_in_chunks(self.module_, self._as_input(X, self._device()))
+        return forward_in_chunks(self._viewing(self.module_), self._as_input(X, self._device()))
+
+    def _viewing(self, net: nn.Module) -> nn.Module:
+        return net if self.predict_views is None else ViewAverage(net, self.predict_views)
 
     def _seed(self) -> int:
         if self.random_state is None:  # fresh entropy, not numpy's global state
@@ -277,6 +289,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
             net = copy.deepcopy(self.backbone)
         else:
             raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone!r}")
+        if self.precision is not None:
+            _compute_in(net, self.precision, self.dtype)
         normalize = Normalize(*channel_statistics(x)).to(x.device, self._dtype()) if x.dtype == torch.uint8 else None
         if generator is not None and hasattr(net, "prepare"):
             rows = x[torch.randperm(len(x), generator=generator)[:PREPARE_ROWS].to(x.device)]
@@ -286,7 +300,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             net = nn.Sequential(normalize, net)
         with torch.no_grad():
             net.eval()
-            shape = tuple(net.to(device=x.device, dtype=self._dtype())(x[:1]).shape)
+            shape = tuple(self._viewing(net).to(device=x.device, dtype=self._dtype())(x[:1]).shape)
         if shape != (1, n_classes):
             raise ValueError(f"the backbone must give {n_classes} logits for a row; its output has shape {shape}")
         return net
@@ -297,6 +311,14 @@ class PartialLabelClassifier(PartialLabelEstimator):
         from mogd.augment import make_augmentation
 
         return make_augmentation(self.augment, tuple(x.shape[1:]), generator, len(x))
+
+
+def _compute_in(net: nn.Module, precision: str, dtype: str) -> None:
+    if precision != "bf16":
+        raise ValueError(f"precision must be None or 'bf16'; got {precision!r}")
+    if not isinstance(net, Net) or dtype != "float32":
+        raise ValueError("precision='bf16' needs a backbone given by name and dtype='float32': pass precision=None")
+    net.in_bfloat16 = True
 
 
 def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, TrainingData]:

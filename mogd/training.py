@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mogd.callbacks.base import Augment, Callback, Run
 from mogd.candidates import name_rows
 from mogd.methods.base import Method, TrainingData
+from mogd.optim import Muon
 
 History = list[dict[str, Any]]
 
@@ -43,17 +44,21 @@ class Settings:
             )
         if self.optimizer == "adamw":
             return torch.optim.AdamW(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
-        raise ValueError(f"optimizer must be 'sgd' or 'adamw'; got {self.optimizer!r}")
+        if self.optimizer == "muon":
+            return Muon((p for group in parameters for p in group), self.lr, self.momentum, self.weight_decay)
+        raise ValueError(f"optimizer must be 'sgd', 'adamw' or 'muon'; got {self.optimizer!r}")
 
     def lr_at(self, epoch: float) -> float:
-        """The learning rate at a (fractional) epoch: constant, cosine to zero, or × lr_gamma every lr_step epochs."""
+        """At a (fractional) epoch: constant, along a cosine or a line to zero, or × lr_gamma every lr_step epochs."""
         if self.schedule == "constant":
             return self.lr
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
+        if self.schedule == "linear":
+            return self.lr * (1 - epoch / self.epochs)
         if self.schedule == "step":
             return self.lr * self.lr_gamma ** math.floor(epoch / self.lr_step)
-        raise ValueError(f"schedule must be 'constant', 'cosine' or 'step'; got {self.schedule!r}")
+        raise ValueError(f"schedule must be 'constant', 'cosine', 'linear' or 'step'; got {self.schedule!r}")
 
 
 def train(

@@ -45,9 +45,9 @@ MAY_IMPORT = {
     "config": {"methods"},
     "estimator": BELOW,
     "classical": BELOW | {"estimator"},
-    "training": {"methods", "callbacks", "candidates"},
+    "training": {"methods", "callbacks", "candidates", "optim"},
     "classifier": BELOW
-    | {"estimator", "advice", "methods", "callbacks", "config", "nets", "augment", "training", "algorithms"},
+    | {"estimator", "advice", "methods", "callbacks", "config", "nets", "augment", "views", "training", "algorithms"},
     "algorithms": {"estimator", "methods", "classical", "classifier"},
     "modelfolder": set(),
     "saving": FACE | {"modelfolder", "datasets", "callbacks"},

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -10,8 +14,23 @@ import torch
 from torch import nn
 
 import mogd
+from mogd.datasets import load_images
+from mogd.datasets.sources import find
 from mogd.nets import make_backbone
 from mogd.nets.airbench import WHITENING_EPS, DiracConv, Whitening
+
+AIRBENCH = {
+    "backbone": "airbench",
+    "backbone_params": {"width": 0.25},
+    "epochs": 3,
+    "batch_size": 500,
+    "optimizer": "muon",
+    "lr": 0.2,
+    "momentum": 0.85,
+    "schedule": "linear",
+    "augment": "alternate",
+    "precision": "bf16",
+}
 
 
 def photographs(n: int, shape: tuple[int, int, int], seed: int = 0) -> torch.Tensor:
@@ -75,16 +94,49 @@ def test_bfloat16_is_close_and_keeps_float32_weights_and_statistics() -> None:
     assert {b.dtype for b in net.buffers() if b.is_floating_point()} == {torch.float32}
 
 
-def test_it_learns_and_survives_saving(tmp_path: Path) -> None:
+def stripes(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Noise, lying or standing stripes, and candidate sets."""
     rng = np.random.default_rng(0)
-    y = rng.integers(3, size=240)
-    X = rng.integers(0, 120, (240, 1, 28, 28))
+    y = rng.integers(3, size=n)
+    X = rng.integers(0, 120, (n, 1, 28, 28))
     X[y == 1, :, ::2] += 100
     X[y == 2, :, :, ::2] += 100
-    X = X.astype(np.uint8)
-    candidates = np.eye(3, dtype=bool)[y] | (rng.random((240, 3)) < 0.2)
-    params = {"backbone": "airbench", "backbone_params": {"width": 1 / 16}, "epochs": 8, "batch_size": 20, "lr": 0.1}
-    model = mogd.make("cc", **params, random_state=0).fit(X[40:], candidates[40:])
+    return X.astype(np.uint8), y, np.eye(3, dtype=bool)[y] | (rng.random((n, 3)) < 0.2)
+
+
+def test_it_learns_in_bfloat16_by_muon_and_survives_saving(tmp_path: Path) -> None:
+    X, y, candidates = stripes(240)
+    params = AIRBENCH | {"backbone_params": {"width": 1 / 16}, "epochs": 4, "batch_size": 20, "lr": 0.1}
+    params |= {"predict_views": "mirror-shift", "random_state": 0}
+    model = mogd.make("cc", **params).fit(X[40:], candidates[40:])
     assert model.score(X[:40], y[:40]) > 0.9
     mogd.save(model, tmp_path / "model")
-    assert np.array_equal(mogd.load(tmp_path / "model").predict_proba(X), model.predict_proba(X))
+    loaded = mogd.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_proba(X[:40]), model.predict_proba(X[:40]))
+    assert not np.array_equal(loaded.set_params(predict_views=None).predict_proba(X[:40]), model.predict_proba(X[:40]))
+    again = mogd.make("cc", **params).fit(X[40:], candidates[40:])
+    assert np.array_equal(again.confidence_, model.confidence_)
+
+
+@pytest.mark.parametrize("meta", ["head", "all"])
+def test_the_meta_step_works_in_bfloat16(meta: str) -> None:
+    X, y, candidates = stripes(80)
+    params = {"backbone": "airbench", "backbone_params": {"width": 1 / 16}, "precision": "bf16", "epochs": 1}
+    model = mogd.make("mogd", meta=meta, **params, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(X[20:], candidates[20:], X_val=X[:20], y_val=y[:20])
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.slow
+def test_a_fifth_of_cifar10_passes_60_percent_within_a_minute(missing: Callable[[str], NoReturn]) -> None:
+    """Three epochs at a quarter of the width; the minute is the processor's, on one thread."""
+    if find("cifar10") is None:
+        missing("this needs CIFAR-10: `mogd datasets fetch cifar10`")
+    data = load_images("cifar10")
+    model = mogd.make("supervised", **AIRBENCH, random_state=0)
+    began = time.process_time()
+    model.fit(data.X_train[:10000], data.y_train[:10000])
+    assert time.process_time() - began < 60
+    assert model.score(data.X_train[-2000:], data.y_train[-2000:]) > 0.6

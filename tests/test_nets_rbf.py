@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -147,3 +148,17 @@ def test_refusals() -> None:
         make_backbone("rbf", (5,), 3, landmarks=0)
     with pytest.raises(ValueError, match="gamma must be a number above 0; got -1"):
         make_backbone("rbf", (5,), 3, gamma=-1)
+
+
+@pytest.mark.slow
+def test_20_000_rows_and_50_classes_train_50_epochs_in_three_minutes() -> None:
+    """The minutes are the processor's, on one thread."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(50, size=20_000)
+    X = rng.standard_normal((50, 100))[y] + 2 * rng.standard_normal((20_000, 100))
+    candidates = np.eye(50, dtype=bool)[y] | (rng.random((20_000, 50)) < 0.05)
+    model = mogd.make("mogd", backbone="rbf", scale="standard", epochs=50, random_state=0)
+    began = time.process_time()
+    model.fit(X[500:], candidates[500:], X_val=X[:500], y_val=y[:500])
+    assert time.process_time() - began < 180
+    assert np.mean(model.disambiguate().label == y[500:]) > 0.98

@@ -80,14 +80,17 @@ def test_cosine_runs_from_lr_to_zero() -> None:
 def test_step_and_constant_schedules() -> None:
     s = settings(schedule="step", lr_step=2, lr_gamma=0.5)
     assert [s.lr_at(e) for e in (0, 1.9, 2, 3.99, 4)] == [0.1, 0.1, 0.05, 0.05, 0.025]
+    assert [settings(schedule="linear", epochs=4).lr_at(e) for e in (0, 1, 3, 4)] == pytest.approx(
+        [0.1, 0.075, 0.025, 0]
+    )
     assert {settings(schedule="constant").lr_at(e) for e in (0, 1.5, 3)} == {0.1}
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"schedule": "linear"}, "schedule must be 'constant', 'cosine' or 'step'; got 'linear'"),
-        ({"optimizer": "adam"}, "optimizer must be 'sgd' or 'adamw'; got 'adam'"),
+        ({"schedule": "line"}, "schedule must be 'constant', 'cosine', 'linear' or 'step'; got 'line'"),
+        ({"optimizer": "adam"}, "optimizer must be 'sgd', 'adamw' or 'muon'; got 'adam'"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1; got 2.5"),
         ({"dtype": "half"}, "dtype must be 'float32' or 'float64'; got 'half'"),
@@ -105,6 +108,13 @@ def test_step_and_constant_schedules() -> None:
         ({"method": 3}, "method must be a name or a Method object; got 3"),
         ({"scale": "max"}, "scale must be None, 'standard' or 'minmax'; got 'max'"),
         ({"augment": "flip"}, "augment='flip' needs images"),
+        ({"predict_views": "mirror"}, "predict_views='mirror' needs images"),
+        ({"predict_views": "all"}, "predict_views must be None or one of mirror, mirror-shift; got 'all'"),
+        ({"precision": "fp16"}, "precision must be None or 'bf16'; got 'fp16'"),
+        (
+            {"precision": "bf16", "dtype": "float64"},
+            "precision='bf16' needs a backbone given by name and dtype='float32'",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_sentence(wrong: dict[str, Any], message: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 
 class Net(nn.Module):
@@ -27,7 +28,8 @@ class Net(nn.Module):
             nn.init.zeros_(self.head.bias)
 
     def features(self, x: Tensor) -> Tensor:
-        if not self.in_bfloat16:
+        # torch cannot carry tangents through a convolution under autocast: along a gradient it is float32
+        if not self.in_bfloat16 or forward_ad.unpack_dual(self.head.weight).tangent is not None:
             return self.body(x)
         with torch.autocast(x.device.type, dtype=torch.bfloat16):
             return self.body(x).to(self.head.weight.dtype)
