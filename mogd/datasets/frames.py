@@ -57,10 +57,8 @@ def write_frame(path: Path_, columns: Mapping[str, Any]) -> Path:
     """Write named columns as CSV, TSV, Parquet or Feather; the file takes its place only when complete."""
     path = Path(path)
     ending = path.suffix.lower()
-    check_ending(path)
+    check_target(path)
     pl = polars()
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into: make it first")
     frame = pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
     with atomic_file(path) as temporary:
         if ending in TEXT:
@@ -70,6 +68,15 @@ def write_frame(path: Path_, columns: Mapping[str, Any]) -> Path:
         else:
             frame.write_ipc(temporary)
     return path
+
+
+def check_target(path: Path) -> None:
+    """Refuse a place to which no table can be written, before the time is spent to make one."""
+    check_ending(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into: make it first")
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise OSError(f"{path} cannot be written: it is a folder, or its folder may not be written to")
 
 
 def need(frame: pl.DataFrame, name: str, what: str) -> None:
