@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import warnings
 from datetime import date
@@ -214,6 +216,43 @@ def test_pictures(tmp_path: Path) -> None:
     (tmp_path / "2.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no picture .*2.png, which column 'file' names"):
         read_table(path, images=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../outside.png", "a/../../outside.png", "..\\outside.png", "C:\\x.png"]
+)
+def test_a_picture_outside_of_its_folder_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for place in (tmp_path / "outside.png", tmp_path / "in" / "0.png"):
+        Image.new("L", (3, 3)).save(place)
+    path = write(tmp_path / "t.csv", file=["0.png", name], labels=["a", "b"])
+    with pytest.raises(ValueError, match="which is not a path inside of the folder of the pictures"):
+        read_table(path, images=tmp_path / "in")
+
+
+def test_a_picture_that_would_start_a_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow reads EPS by Ghostscript, a whole programming language."""
+    monkeypatch.setattr(subprocess, "check_call", lambda *a, **k: pytest.fail("a program was started"))
+    Image.new("RGB", (3, 3)).save(tmp_path / "0.eps")
+    (tmp_path / "0.eps").rename(tmp_path / "0.png")
+    path = write(tmp_path / "t.csv", file=["0.png"], labels=["a"])
+    with pytest.raises(ValueError, match=r"0\.png is not a picture that can be read: use one of PNG, JPEG"):
+        read_table(path, images=tmp_path)
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(FileNotFoundError, match="there is no picture"):
+        read_table(write(tmp_path / "t.csv", file=["pipe.png"], labels=["a"]), images=tmp_path)
+
+
+def test_formulas_are_defused_in_text_and_kept_elsewhere(tmp_path: Path) -> None:
+    cells = ['=HYPERLINK("http://x")', "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "-5", "+1.5e3", "plain", "a=b", None]
+    columns = {"=id": cells, "n": [-1.5] * len(cells)}
+    written = pl.read_csv(write_frame(tmp_path / "t.csv", columns), infer_schema=False)
+    assert written.columns == ["'=id", "n"]
+    assert written["'=id"].to_list() == [
+        "'=HYPERLINK(\"http://x\")", "'+1+cmd", "'-2+3", "'@SUM(A1)", "'\t=1", "-5", "+1.5e3", "plain", "a=b", None,
+    ]  # fmt: skip
+    assert set(written["n"]) == {"-1.5"}
+    assert pl.read_parquet(write_frame(tmp_path / "t.parquet", columns))["=id"].to_list() == cells
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ TEXT = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
 MISSING = ("", "NA", "NaN", "nan", "null")  # cells of a text file that hold nothing
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # with which a formula may begin
 Path_ = str | os.PathLike[str]
 
 
@@ -59,7 +60,10 @@ def write_frame(path: Path_, columns: Mapping[str, Any]) -> Path:
     ending = path.suffix.lower()
     check_target(path)
     pl = polars()
-    frame = pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
+    listed = {name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()}
+    if ending in TEXT:
+        listed = {defused(name): [defused(cell) for cell in cells] for name, cells in listed.items()}
+    frame = pl.DataFrame(listed)
     with atomic_file(path) as temporary:
         if ending in TEXT:
             frame.write_csv(temporary, separator="\t" if ending == ".tsv" else ",")
@@ -68,6 +72,21 @@ def write_frame(path: Path_, columns: Mapping[str, Any]) -> Path:
         else:
             frame.write_ipc(temporary)
     return path
+
+
+def defused(cell: Any) -> Any:
+    """Text that a spreadsheet would run as a formula, with a quote before it; numbers and all else as they are."""
+    if not isinstance(cell, str) or not cell.startswith(FORMULA) or _is_number(cell):
+        return cell
+    return f"'{cell}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_target(path: Path) -> None:
