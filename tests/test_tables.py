@@ -243,6 +243,21 @@ def test_a_picture_that_would_start_a_program_is_refused(tmp_path: Path, monkeyp
         read_table(write(tmp_path / "t.csv", file=["pipe.png"], labels=["a"]), images=tmp_path)
 
 
+def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no Exception, so that it would end a program that handles errors with care."""
+
+    def panic(path: Path) -> None:
+        raise pl.exceptions.PanicException("range end index 34 out of range\nnote: run with RUST_BACKTRACE=1")
+
+    path = write(tmp_path / "t.feather", x=[1.0], labels=["a"])
+    monkeypatch.setattr(pl, "read_ipc", panic)
+    with pytest.raises(
+        ValueError, match=r"t\.feather cannot be read as Feather \(Arrow IPC\): range end index 34"
+    ) as error:
+        read_table(path)
+    assert "\n" not in str(error.value)
+
+
 def test_formulas_are_defused_in_text_and_kept_elsewhere(tmp_path: Path) -> None:
     cells = ['=HYPERLINK("http://x")', "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "-5", "+1.5e3", "plain", "a=b", None]
     columns = {"=id": cells, "n": [-1.5] * len(cells)}

@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import secrets
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -173,7 +171,9 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             found = {key: file[key] for key in file.files}
         if not {"format", "name", "fingerprint", "X", "matrix", "classes"} <= set(found):
             raise ValueError("its parts are missing")
-    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, AttributeError, TypeError):
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except Exception:  # a damaged archive can raise nearly anything
         raise ValueError(f"{path} is not a data set saved by mogd, or it is damaged: save it again") from None
     if int(found["format"]) > FORMAT:
         raise ValueError(f"{path} was written by a later version of mogd: update the library")

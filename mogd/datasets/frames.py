@@ -46,7 +46,7 @@ def read_frame(path: Path_, *, missing: Sequence[str] = MISSING) -> pl.DataFrame
             frame = pl.read_parquet(path)
         else:
             frame = pl.read_ipc(path)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError, ValueError) as error:
+    except (Exception, pl.exceptions.PanicException) as error:  # damage can raise nearly anything
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
         raise ValueError(f"{path} cannot be read as {_name(ending)}: {reason}") from None
     if not frame.height:

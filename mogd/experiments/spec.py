@@ -190,7 +190,13 @@ def scales(path: str | Path) -> list[str]:
 
 def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
     """Read a recipe and lay one of its scales over it; an unknown word is an error."""
-    path = Path(path)
+    try:
+        return _load_recipe(Path(path), scale)
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"{path} has a value of another kind than a recipe takes: {error}") from None
+
+
+def _load_recipe(path: Path, scale: str) -> Recipe:
     table = _read(path)
     title, panels, overlays = table.pop("title", path.stem), table.pop("panel", []), table.pop("scale", {})
     if scale not in overlays:
