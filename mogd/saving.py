@@ -123,19 +123,22 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
 
 def load_encoder(path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None) -> Encoder:
     """What makes features of a table, as the saved model was fitted on; `images` is the folder of the new pictures."""
-    state = read_described(Path(path))["encoder"]
+    state = read_described(Path(path)).get("encoder")
     if state is None:
         raise ValueError(f"{path} was not fitted on a table, so it cannot read one: give its features to predict")
-    if state["kind"] == TableEncoder.kind:
-        return TableEncoder.from_json(state)
-    if images is None:
-        raise ValueError(f"{path} was fitted on pictures: name their folder (images=…, in the shell --images)")
-    return ImageEncoder.from_json(state, images)
+    try:
+        if state["kind"] == TableEncoder.kind:
+            return TableEncoder.from_json(state)
+        if images is not None:
+            return ImageEncoder.from_json(state, images)
+    except DAMAGED as error:
+        raise ValueError(f"{path} cannot say how a table becomes features: {first_line(error)}") from None
+    raise ValueError(f"{path} was fitted on pictures: name their folder (images=…, in the shell --images)")
 
 
 def id_name(path: str | os.PathLike[str]) -> str | None:
     """The column that named the rows of the table the saved model was fitted on."""
-    return read_described(Path(path))["id_name"]
+    return read_described(Path(path)).get("id_name")
 
 
 def load_resolved(path: str | os.PathLike[str]) -> Arrays:

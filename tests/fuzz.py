@@ -236,7 +236,9 @@ def main() -> None:
             shown = {key: value for key, value in results[name].items() if key not in ("what", "bad")}
             print(name, shown, *results[name]["bad"].items(), flush=True)
         if given.out:
-            given.out.write_text(json.dumps({"limit_mb": MEMORY >> 20, "readers": results}, indent=1) + "\n")
+            before = json.loads(given.out.read_text())["readers"] if given.out.exists() else {}
+            kept = {name: (before | results)[name] for name in known if name in before | results}
+            given.out.write_text(json.dumps({"limit_mb": MEMORY >> 20, "readers": kept}, indent=1) + "\n")
         if any(result["bad"] for result in results.values()):
             sys.exit("some inputs ended otherwise than by being read or refused")
 

@@ -175,6 +175,13 @@ def read_a_table(folder: Path) -> Any:
     return read_table(path)
 
 
+def read_columnar(folder: Path) -> Any:
+    from mogd.datasets import columnar
+
+    (path,) = folder.glob("a.*")
+    return columnar.read_into(io.BytesIO(), path, path.suffix[1:].title())
+
+
 def picture_seeds(folder: Path) -> list[Files]:
     from PIL import Image
 
@@ -282,8 +289,8 @@ READERS = [
     Reader("mat-5", "MATLAB files, version 5", mat5_seeds, read_mat_here, read_mat_guarded),
     Reader("mat-7.3", "MATLAB files, version 7.3", mat73_seeds, read_mat_here, read_mat_guarded),
     Reader("csv", "CSV tables", table_seeds("csv"), read_a_table),
-    Reader("parquet", "Parquet tables", table_seeds("parquet"), read_a_table),
-    Reader("feather", "Feather tables", table_seeds("feather"), read_a_table),
+    Reader("parquet", "Parquet tables", table_seeds("parquet"), read_columnar, read_a_table),
+    Reader("feather", "Feather tables", table_seeds("feather"), read_columnar, read_a_table),
     Reader("pictures", "folders of pictures", picture_seeds, read_pictures),
     Reader("npz", "saved data sets", npz_seeds, read_npz),
     Reader("model", "saved models", model_seeds, read_model, finish=signed),

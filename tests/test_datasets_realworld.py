@@ -214,7 +214,7 @@ def test_a_reader_that_dies_is_reported(tmp_path, monkeypatch):
     X, true, partial, _ = example()
     savemat(tmp_path / "made.mat", {"data": X, "target": true.T, "partial_target": partial.T})
     (tmp_path / "die.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    monkeypatch.setattr("mogd.datasets.matlab._PROGRAM", str(tmp_path / "die.py"))
+    monkeypatch.setattr("mogd.datasets.matlab.__file__", str(tmp_path / "die.py"))
     with pytest.raises(ValueError, match=r"made.mat is no readable MATLAB file: .* died of it \(SIGSEGV\)"):
         read_mat(tmp_path / "made.mat")
 
@@ -234,7 +234,7 @@ def test_the_memory_limit_can_be_set(tmp_path):
     _, _, partial, y = example(n=60_000)
     savemat(tmp_path / "made.mat", {"data": np.zeros((60_000, 300)), "partial_target": partial.T}, do_compression=True)
     with pytest.raises(ValueError, match="needs more memory than it may take"):
-        read_mat(tmp_path / "made.mat", memory_limit=400 << 20)
+        read_mat(tmp_path / "made.mat", memory_limit=100 << 20)
     assert len(read_mat(tmp_path / "made.mat")) == len(y)
 
 

@@ -257,3 +257,15 @@ def test_a_value_of_another_kind_is_one_sentence(entry, tmp_path):
     path.write_text("[scale.laptop]\n[[panel]]\n" + "\n".join(lines.values()))
     with pytest.raises(ValueError, match="r\\.toml"):
         load_recipe(path).cells()
+
+
+def test_the_recipes_are_found_outside_of_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(find_recipe("real-world")).cells()
+    assert command("real-world", "laptop") == "mogd bench real-world --scale laptop"
+    assert len(PaperFigures()) > 50
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "real-world.toml").write_text("mine")
+    assert find_recipe("real-world").read_text() == "mine"
+    with pytest.raises(FileNotFoundError, match=r"no recipe 'real-wrld': .* one of ablation, .*real-world"):
+        find_recipe("real-wrld")

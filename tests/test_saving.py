@@ -479,3 +479,12 @@ def test_the_advice_on_the_clean_set_survives(tmp_path: Path) -> None:
     advice = model.clean_set_advice()
     assert advice is not None
     assert mogd.load(mogd.save(model, tmp_path / "m")).clean_set_advice() == advice
+
+
+@pytest.mark.parametrize("encoder", [{}, {"kind": "columns"}, {"kind": "columns", "numeric": 5}, 7, [1]])
+def test_a_damaged_encoding_is_one_sentence(saved: Path, tmp_path: Path, encoder: Any) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(saved, path)
+    change(path, encoder=encoder)
+    with pytest.raises(ValueError, match="cannot say how a table becomes features"):
+        load_encoder(path)

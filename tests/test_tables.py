@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import mogd
+from mogd.datasets import columnar
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.frames import read_frame, write_frame
@@ -243,17 +244,25 @@ def test_a_picture_that_would_start_a_program_is_refused(tmp_path: Path, monkeyp
         read_table(write(tmp_path / "t.csv", file=["pipe.png"], labels=["a"]), images=tmp_path)
 
 
-def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no Exception, so that it would end a program that handles errors with care."""
-
-    def panic(path: Path) -> None:
-        raise pl.exceptions.PanicException("range end index 34 out of range\nnote: run with RUST_BACKTRACE=1")
-
-    path = write(tmp_path / "t.feather", x=[1.0], labels=["a"])
-    monkeypatch.setattr(pl, "read_ipc", panic)
-    with pytest.raises(
-        ValueError, match=r"t\.feather cannot be read as Feather \(Arrow IPC\): range end index 34"
-    ) as error:
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("raise PanicException('range end index 34\\nnote: run with RUST_BACKTRACE=1')", "range end index 34"),
+        ("os.abort()", r"its reader died of it \(SIGABRT\)"),
+        ("bytearray(1 << 40)", "needs more memory than it may take: write it as CSV if it is genuine"),
+    ],
+)
+def test_a_table_that_ends_its_reader_is_one_sentence(
+    ending: str, does: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A panic of polars is no Exception, and an allocation that fails ends the process."""
+    path = write(tmp_path / f"t.{ending}", x=[1.0], labels=["a"])
+    own = Path(columnar.__file__).read_text()
+    other = f"import os\nfrom polars.exceptions import PanicException\ndef read(path, kind):\n    {does}\n"
+    (tmp_path / "columnar.py").write_text(f"{own}\n{other}")
+    monkeypatch.setattr("mogd.datasets.frames.__file__", str(tmp_path / "frames.py"))
+    with pytest.raises(ValueError, match=rf"t\.{ending} .*{said}") as error:
         read_table(path)
     assert "\n" not in str(error.value)
 

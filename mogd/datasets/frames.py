@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mogd.datasets.apart import MEMORY_LIMIT, read_apart
 from mogd.datasets.base import atomic_file
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ TEXT = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
 MISSING = ("", "NA", "NaN", "nan", "null")  # cells of a text file that hold nothing
+GROWTH = 32  # a table may take this many times its compressed size
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # with which a formula may begin
 Path_ = str | os.PathLike[str]
 
@@ -39,19 +41,28 @@ def read_frame(path: Path_, *, missing: Sequence[str] = MISSING) -> pl.DataFrame
         raise FileNotFoundError(f"there is no file {path}")
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty: a table has a line of column names and a line for each row")
-    try:
-        if ending in TEXT:
-            frame = pl.read_csv(path, separator=_separator(path), null_values=list(missing), infer_schema_length=None)
-        elif ending in PARQUET:
-            frame = pl.read_parquet(path)
-        else:
-            frame = pl.read_ipc(path)
-    except (Exception, pl.exceptions.PanicException) as error:  # damage can raise nearly anything
-        reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path} cannot be read as {_name(ending)}: {reason}") from None
+    frame = _text(pl, path, missing) if ending in TEXT else _columnar(pl, path, ending)
     if not frame.height:
         raise ValueError(f"{path} has column names but no rows")
     return frame
+
+
+def _text(pl: Any, path: Path, missing: Sequence[str]) -> pl.DataFrame:
+    try:
+        return pl.read_csv(path, separator=_separator(path), null_values=list(missing), infer_schema_length=None)
+    except (Exception, pl.exceptions.PanicException) as error:  # damage can raise nearly anything
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ValueError(f"{path} cannot be read as text in columns (UTF-8): {reason}") from None
+
+
+def _columnar(pl: Any, path: Path, ending: str) -> pl.DataFrame:
+    """A Parquet or Feather file, read in a process apart: a damaged one can end it by an allocation without end."""
+    program = Path(__file__).with_name("columnar.py")
+    kind = "Parquet" if ending in PARQUET else "Feather (Arrow IPC)"
+    limit = max(MEMORY_LIMIT, GROWTH * path.stat().st_size)
+    way_out = "write it as CSV if it is genuine"
+    with read_apart(str(program), path, kind, what=f"{kind} file", way_out=way_out, memory_limit=limit) as answer:
+        return pl.read_ipc(answer)
 
 
 def write_frame(path: Path_, columns: Mapping[str, Any]) -> Path:
@@ -116,7 +127,3 @@ def _separator(path: Path) -> str:
         header = file.readline()
     unquoted = "".join(header.split('"')[::2])
     return max("\t,;" if path.suffix.lower() == ".tsv" else ",;\t", key=unquoted.count)
-
-
-def _name(ending: str) -> str:
-    return "text in columns (UTF-8)" if ending in TEXT else "Parquet" if ending in PARQUET else "Feather (Arrow IPC)"

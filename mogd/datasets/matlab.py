@@ -1,73 +1,20 @@
-"""Matrices of numbers out of MATLAB files, dense or sparse, of version 5 or 7.3; foreign files in a process apart.
-
-The libraries that read these formats can be brought down by a damaged file. A process of its own, with a limit on its
-memory, turns that into one sentence.
-"""
+"""Matrices of numbers out of MATLAB files, dense or sparse, of version 5 or 7.3."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.io import loadmat
 
-MEMORY_LIMIT = 4 << 30  # bytes of address space
-TIME_LIMIT = 600  # seconds
-REFUSED = 3  # exit code of a process that says why
-_PROGRAM = __file__  # this file alone: the package around it takes longer to import than a file to read
-_ERRORS = {kind.__name__: kind for kind in (ValueError, ImportError)}
-
 Matrices = dict[str, np.ndarray]
 
 
-def read_apart(path: Path, keys: tuple[str, ...], memory_limit: int = MEMORY_LIMIT) -> Matrices:
-    """What `read_matrices` gives, by a process of its own that may die of the file."""
-    command = [sys.executable, "-P", _PROGRAM, str(path), str(memory_limit), *keys]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads take address space
-    with tempfile.TemporaryFile() as answer:
-        try:
-            done = subprocess.run(
-                command, stdout=answer, stderr=subprocess.DEVNULL, env=environment, timeout=TIME_LIMIT, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise ValueError(f"{path} is no readable MATLAB file: it was not read in {TIME_LIMIT} seconds") from None
-        answer.seek(0)
-        if done.returncode == REFUSED:
-            kind, said = json.load(answer)
-            raise _ERRORS[kind](said)
-        if done.returncode:
-            how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
-            raise ValueError(f"{path} is no readable MATLAB file: it is damaged, and its reader died of it ({how})")
-        with np.load(answer, allow_pickle=False) as found:
-            return {key: found[key] for key in found.files}
-
-
-def serve() -> None:
-    """What the process does: read within the limit, then write the matrices, or why not, to the standard output."""
-    _, path, limit, *keys = sys.argv
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, ValueError, OSError):  # not on Windows; or a lower limit holds already
-        pass
-    try:
-        found = read_matrices(Path(path), tuple(keys))
-    except (ValueError, ImportError) as error:
-        kind = ImportError if isinstance(error, ImportError) else ValueError
-        sys.stdout.write(json.dumps([kind.__name__, str(error)]))
-        sys.stdout.flush()
-        sys.exit(REFUSED)
-    np.savez(sys.stdout.buffer, **found)  # type: ignore[arg-type]
+def read_into(out: IO[bytes], path: Path, *keys: str) -> None:
+    """Write what `read_matrices` gives to `out` as an npz file: what the process apart does."""
+    np.savez(out, **read_matrices(path, keys))  # type: ignore[arg-type]
 
 
 def read_matrices(path: Path, keys: tuple[str, ...]) -> Matrices:
@@ -77,15 +24,12 @@ def read_matrices(path: Path, keys: tuple[str, ...]) -> Matrices:
     except NotImplementedError:  # how scipy says that the file is of version 7.3
         found = _version_73(path, keys)
     except MemoryError:
-        raise ValueError(_too_large(path)) from None
+        raise
     except Exception as error:  # a damaged file can raise nearly anything
         raise ValueError(
             f"{path} is no readable MATLAB file: it is cut, damaged or something else ({_first_line(error)})"
         ) from None
-    try:
-        return {key: _dense(value, key, path) for key, value in found.items()}
-    except MemoryError:
-        raise ValueError(_too_large(path)) from None
+    return {key: _dense(value, key, path) for key, value in found.items()}
 
 
 def _version_5(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -103,7 +47,7 @@ def _version_73(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
             if not outside:
                 return {key: _matlab_73(file[key]) for key in keys if key in file}
     except MemoryError:
-        raise ValueError(_too_large(path)) from None
+        raise
     except Exception as error:
         raise ValueError(
             f"{path} is no readable MATLAB 7.3 file: it is cut or damaged ({_first_line(error)})"
@@ -152,13 +96,5 @@ def _dense(value: Any, key: str, path: Path) -> np.ndarray:
     return value
 
 
-def _too_large(path: Path) -> str:
-    return f"{path} needs more memory than it may take: pass read_mat(…, memory_limit=…) in bytes if it is genuine"
-
-
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-
-
-if __name__ == "__main__":
-    serve()

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from mogd.candidates import as_candidates, name_rows
+from mogd.datasets import matlab
+from mogd.datasets.apart import MEMORY_LIMIT, read_apart
 from mogd.datasets.base import PartialDataset
-from mogd.datasets.matlab import MEMORY_LIMIT, Matrices, read_apart, read_matrices
 from mogd.datasets.sources import SOURCES, Source, find, source, where_to_put
 
 # features, true labels, candidates; whether the two label matrices have a column per row
@@ -79,12 +80,21 @@ def read_mat(
     return PartialDataset(name or Path(path).stem, X, candidates, y)
 
 
-def _variables(path: Path, memory_limit: int) -> Matrices:
+def _variables(path: Path, memory_limit: int) -> matlab.Matrices:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     with path.open("rb") as file:
         genuine = hashlib.file_digest(file, "sha256").hexdigest() in {known.sha256 for known in SOURCES.values()}
-    return read_matrices(path, _KEYS) if genuine else read_apart(path, _KEYS, memory_limit)
+    if genuine:
+        return matlab.read_matrices(path, _KEYS)
+    way_out = "pass read_mat(…, memory_limit=…) in bytes if it is genuine"
+    with (
+        read_apart(
+            matlab.__file__, path, *_KEYS, what="MATLAB file", way_out=way_out, memory_limit=memory_limit
+        ) as answer,
+        np.load(answer, allow_pickle=False) as found,
+    ):
+        return {key: found[key] for key in found.files}
 
 
 def _features(value: np.ndarray, path: Any) -> np.ndarray:
