@@ -1,9 +1,10 @@
-# Every target sets itself up: a virtual environment in .venv, pinned by constraints.txt.
+# Every target sets itself up: a virtual environment in .venv, pinned by constraints.txt; the developers' one file by file
+# by the hashes in requirements-ci.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all check format reproduce clean
+.PHONY: demo test test-all check format reproduce fuzz dist sbom lock clean
 
 demo: .venv/.user
 	$(BIN)/python -m mogd demo --out demo-out
@@ -26,15 +27,38 @@ format: .venv/.dev
 reproduce: .venv/.dev
 	$(BIN)/python -m mogd reproduce
 
+fuzz: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --out results/fuzz.json
+	$(BIN)/python tests/reliability.py
+
+dist: .venv-dist/.done
+	rm -rf dist
+	.venv-dist/bin/python -m build --outdir dist
+	.venv-dist/bin/python -m twine check --strict dist/*
+	.ci/check-dist
+
+sbom: .venv/.user .venv-dist/.done
+	mkdir -p dist
+	.venv-dist/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json .venv
+
+lock:
+	$(PYTHON) .ci/lock.py --also $(wildcard $(TORCH))
+
 clean:
-	rm -rf .venv demo-out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-dist demo-out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/.user: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) -e .
 	touch $@
 
-.venv/.dev: pyproject.toml constraints.txt
+.venv/.dev: pyproject.toml requirements-ci.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-ci.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@ .venv/.user
+
+.venv-dist/.done: .ci/requirements-dist.txt
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/pip install --quiet --disable-pip-version-check --no-deps -r .ci/requirements-dist.txt
+	touch $@

@@ -1,46 +1,100 @@
-"""The folder that a saved model is: plain values in `model.json`, arrays in safetensors, a version and checksums."""
+"""The folder that a saved model is: plain values in `model.json`, arrays in safetensors, a version and checksums.
+
+The files with arrays are named after their content, and `model.json` names those that belong to it. So it is the one
+file whose exchange makes a new model of an old one: at every moment there is one whole model in the folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import secrets
-import shutil
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save_file
+from safetensors.numpy import load, save
+
+from mogd.datasets.base import atomic_file, sync
 
 FORMAT, VERSION = "mogd-model", 1
 MODEL = "model.json"
+LIBRARIES = ("mogd", "numpy", "scikit-learn", "torch")
+LARGEST_JSON = 1 << 28  # bytes
+ARRAY_FILE = re.compile(r"(weights|resolved|encoder)(-[0-9a-f]{16})?\.safetensors")
+PART = re.compile(rf"\.({re.escape(MODEL)}|{ARRAY_FILE.pattern})\.[0-9a-f]{{8}}\.part")
+TRIES = 20  # readings of a folder that is being saved again and again
 Arrays = dict[str, np.ndarray]
 
 
-def check_place(path: Path) -> None:
-    """Refuse a place that holds something else than a saved model."""
-    if path.exists() and not (path / MODEL).is_file() and (not path.is_dir() or any(path.iterdir())):
-        raise FileExistsError(f"{path} exists and is no saved model: choose another name, or remove it first")
-
-
-def write_folder(path: Path, described: dict[str, Any], files: dict[str, Arrays]) -> None:
-    """Write plain values and arrays as one folder; it takes the place of a saved model only when complete."""
-    check_place(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    part.mkdir()
+def check_place(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a place that cannot be written, that holds something else than a saved model, or one that must stay."""
+    if os.path.lexists(path):
+        if not path.is_dir() or not (_is_own(path) or _holds_own_files_alone(path)):
+            raise FileExistsError(f"{path} exists and is not a saved model of mogd: choose another name")
+        if (path / MODEL).is_file() and not overwrite:
+            raise FileExistsError(
+                f"{path} holds a saved model ({saved_here(path)}): pass overwrite=True (in the shell --force) to "
+                "replace it, or choose another name"
+            )
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     try:
-        described = {"format": FORMAT, "version": VERSION, **described, "files": {}}
-        for name, content in files.items():
-            save_file({key: np.asarray(value, order="C") for key, value in content.items()}, part / name)
-            described["files"][name] = _sha256((part / name).read_bytes())
-        described["checksum"] = _checksum(described)
-        (part / MODEL).write_text(json.dumps(described, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        _swap(part, path)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise OSError(f"{path} cannot be written ({error.strerror}): choose another place") from None
+
+
+def saved_here(path: Path) -> str | None:
+    """In a few words, the saved model that a folder holds; None where there is none."""
+    if not _is_own(path):
+        return None
+    described = json.loads((path / MODEL).read_text(encoding="utf-8"))
+    return f"{described.get('algorithm') or 'a method of your own'}, mogd {described.get('library')}"
+
+
+def write_folder(path: Path, described: dict[str, Any], files: dict[str, Arrays], *, overwrite: bool = False) -> None:
+    """Write plain values and arrays as one folder. A model that was there stays whole until the new one is complete."""
+    check_place(path, overwrite=overwrite)
+    path.mkdir(parents=True, exist_ok=True)
+    with _alone(path):
+        try:
+            described = {"format": FORMAT, "version": VERSION, "versions": versions(), **described, "files": {}}
+            for role, arrays in files.items():
+                content = save({key: np.asarray(value, order="C") for key, value in arrays.items()})
+                digest = hashlib.sha256(content).hexdigest()
+                name = f"{role}-{digest[:16]}.safetensors"
+                described["files"][name] = digest
+                _write(path / name, content)
+            described["checksum"] = _checksum(described)
+            _write(path / MODEL, (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode())
+            sync(path.absolute().parent)
+        finally:
+            _sweep(path)
+
+
+def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Arrays]]:
+    """The checked content of a saved model: plain values, and the arrays of each of its files that is there."""
+    described = read_described(path)
+    for _ in range(TRIES):
+        failed, found = None, {}
+        try:
+            found = {role: read_arrays(path, name, described) for role, name in _present(path, described).items()}
+        except ValueError as error:
+            failed = error
+        again = read_described(path)
+        if _checksum(again) == _checksum(described):
+            if failed is not None:
+                raise failed
+            return described, found
+        described = again  # it was saved anew in between
+    raise ValueError(f"{path} is saved again and again while it is read: try later")
 
 
 def read_described(path: Path) -> dict[str, Any]:
@@ -48,34 +102,118 @@ def read_described(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise FileNotFoundError(f"there is no saved model at {path}")
     if not (path / MODEL).is_file():
-        raise ValueError(f"{path} is no saved model: it has no {MODEL}")
+        raise ValueError(f"{path} is not a saved model: it has no {MODEL}")
+    if (path / MODEL).stat().st_size > LARGEST_JSON:
+        raise ValueError(f"{path / MODEL} is damaged: it is larger than any that mogd writes")
     try:
         described = json.loads((path / MODEL).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        raise ValueError(f"{path / MODEL} is damaged: it is no JSON; save the model again") from None
+        raise ValueError(f"{path / MODEL} is damaged: it is not JSON; save the model again") from None
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         raise ValueError(f"{path / MODEL} was not written by mogd")
-    version = described.get("version")
-    if version != VERSION:
+    if described.get("version") != VERSION:
         raise ValueError(
-            f"{path} has format version {version}; this mogd reads {VERSION}: use the version that wrote it"
+            f"{path} has format version {described.get('version')}; this mogd reads {VERSION}: use the version that "
+            "wrote it"
         )
     if described.pop("checksum", None) != _checksum(described):
         raise ValueError(f"{path / MODEL} was changed after it was saved: its checksum differs; save the model again")
+    if not isinstance(described.get("files"), dict):
+        raise ValueError(f"{path / MODEL} is damaged: it does not say which files belong to it")
     return described
 
 
 def read_arrays(path: Path, name: str, described: dict[str, Any]) -> Arrays:
+    """The arrays of one file, once its content is known to be what was saved, and finite."""
+    file = path / name
     try:
-        content = (path / name).read_bytes()
+        if not file.is_file():  # a device or a pipe would be read without end
+            raise FileNotFoundError
+        with file.open("rb") as opened:
+            if hashlib.file_digest(opened, "sha256").hexdigest() != described["files"][name]:
+                raise ValueError(f"{file} is damaged or belongs to another model: its checksum differs")
+            opened.seek(0)
+            content = opened.read()
     except FileNotFoundError:
         raise ValueError(f"{path} is not complete: {name} is not there; save the model again") from None
-    if _sha256(content) != described["files"].get(name):
-        raise ValueError(f"{path / name} is damaged or belongs to another model: its checksum differs")
     try:
-        return load(content)
-    except SafetensorError as error:
-        raise ValueError(f"{path / name} is damaged: {first_line(error)}") from None
+        arrays = load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ValueError(f"{file} is damaged: {first_line(error)}") from None
+    check_finite(arrays, str(file))
+    return arrays
+
+
+def check_finite(arrays: Arrays, what: str) -> None:
+    """Refuse arrays with NaN or infinity: their predictions would be NaN, or wrong without a sign of it."""
+    for name, values in arrays.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ValueError(f"{what} holds NaN or infinity in {name}: the training diverged, or the file was changed")
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries that a prediction depends on."""
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _present(path: Path, described: dict[str, Any]) -> dict[str, str]:
+    """The files with arrays by what they hold; the weights must be there, other files may have been deleted."""
+    named = {found[1]: name for name in described["files"] if (found := ARRAY_FILE.fullmatch(name))}
+    if "weights" not in named:
+        raise ValueError(f"{path / MODEL} is damaged: it names no file of weights")
+    return {role: name for role, name in named.items() if role == "weights" or os.path.lexists(path / name)}
+
+
+def _is_own(path: Path) -> bool:
+    """Whether the folder's `model.json` is ours: other libraries have files of that name too."""
+    try:
+        if not (path / MODEL).is_file() or (path / MODEL).stat().st_size > LARGEST_JSON:
+            return False
+        described = json.loads((path / MODEL).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError):
+        return False
+    return isinstance(described, dict) and described.get("format") == FORMAT
+
+
+def _holds_own_files_alone(path: Path) -> bool:
+    """Whether the folder is empty, or holds what a save leaves behind that was killed before its end."""
+    return all(ARRAY_FILE.fullmatch(file.name) or PART.fullmatch(file.name) for file in path.iterdir())
+
+
+def _write(path: Path, content: bytes) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _sweep(path: Path) -> None:
+    """Delete the files with arrays that the folder's `model.json` does not name, and the folder if it is empty then."""
+    with suppress(OSError, ValueError, KeyError):
+        named = json.loads((path / MODEL).read_text(encoding="utf-8"))["files"] if (path / MODEL).is_file() else ()
+        for file in list(path.iterdir()):
+            if PART.fullmatch(file.name) or (ARRAY_FILE.fullmatch(file.name) and file.name not in named):
+                file.unlink()
+        if not any(path.iterdir()):
+            path.rmdir()
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time writes to a folder; the others wait."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def plain_value(name: str, value: Any, optional: tuple[str, ...] = ()) -> Any:
@@ -104,6 +242,8 @@ def from_plain(state: dict[str, Any]) -> np.ndarray:
     dtype = np.dtype(str(state["dtype"]))
     if dtype.kind not in "Ubiuf":
         raise ValueError(f"the saved classes have dtype {dtype}, which no saved model has")
+    if dtype.itemsize > 4 * max(1000, *(len(str(value)) for value in state["values"]), 0):
+        raise ValueError(f"the saved classes have dtype {dtype}, far wider than their names")
     return np.array(state["values"], dtype=dtype)
 
 
@@ -127,18 +267,5 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(":")
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _checksum(described: dict[str, Any]) -> str:
-    return _sha256(json.dumps(described, sort_keys=True).encode())
-
-
-def _swap(part: Path, path: Path) -> None:
-    """Put the complete folder in its place; the one that was there goes only then."""
-    old = path.with_name(f"{part.name}.old")
-    if path.exists():
-        os.replace(path, old)
-    os.replace(part, path)
-    shutil.rmtree(old, ignore_errors=True)
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

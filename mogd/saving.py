@@ -1,13 +1,14 @@
 """Saved models: a folder of JSON and safetensors with a version and a checksum. Reading one cannot run code.
 
-`model.json` holds the algorithm, its parameters, the classes and the table's encoding; `weights.safetensors` what was
-learned; `encoder.safetensors` what makes features of text columns; `resolved.safetensors` the confidences of the
+`model.json` holds the algorithm, its parameters, the classes and the table's encoding; `weights-….safetensors` what was
+learned; `encoder-….safetensors` what makes features of text columns; `resolved-….safetensors` the confidences of the
 training rows by their ids, without their features. The last may be deleted.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,23 +23,30 @@ from mogd.datasets.folders import ImageEncoder
 from mogd.estimator import SCALERS, PartialLabelEstimator, resolve
 from mogd.modelfolder import (
     Arrays,
+    check_finite,
     check_place,
     first_line,
     from_plain,
     pack_names,
     plain_array,
     plain_value,
-    read_arrays,
     read_described,
+    read_folder,
     unpack_names,
+    versions,
     write_folder,
 )
 
 if TYPE_CHECKING:
     from mogd.datasets.tables import Encoder
 
-WEIGHTS, RESOLVED, ENCODER = "weights.safetensors", "resolved.safetensors", "encoder.safetensors"
+WEIGHTS, RESOLVED, ENCODER = "weights", "resolved", "encoder"  # the files' names go on with a part of their checksum
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, OverflowError, MemoryError)
 OPTIONAL = ("random_state",)  # parameters that a fitted model can do without
+
+
+class VersionWarning(UserWarning):
+    """A model was saved by other versions of the libraries than those it is loaded by."""
 
 
 def save(
@@ -48,21 +56,25 @@ def save(
     data: PartialDataset | None = None,
     resolved: bool = True,
     allow_rows: bool = False,
+    overwrite: bool = False,
 ) -> Path:
-    """Write a fitted model as the folder `path`; a model that was there is replaced when the new one is complete.
+    """Write a fitted model as the folder `path`, whole or not at all.
 
     Parameters
     ----------
     data : what the model was fitted on; its row ids and, when `read_table` made it, its encoder are kept.
     resolved : keep the confidences of the training rows beside the weights, so that `disambiguate` works after `load`.
     allow_rows : let a model be saved whose prediction needs the training rows themselves.
+    overwrite : replace a saved model that is there. Anything else that is there is refused, and files of yours in the
+        folder of a model are left as they are.
     """
     if not isinstance(model, PartialLabelEstimator):
         raise ValueError(f"save takes a model of this library, alone; got {type(model).__name__}")
     check_is_fitted(model, "classes_")
     path = Path(path)
-    check_saving(model, path, allow_rows=allow_rows)
+    check_saving(model, path, allow_rows=allow_rows, overwrite=overwrite)
     described, arrays = _describe(model)
+    check_finite(arrays, "the model")
     described["id_name"] = getattr(data, "id_name", None)
     encoder = getattr(data, "encoder", None)
     described["encoder"] = None if encoder is None else encoder.to_json()
@@ -71,13 +83,13 @@ def save(
         files[ENCODER] = of_text
     if resolved and hasattr(model, "confidence_"):
         files[RESOLVED] = _resolved_arrays(model, data)
-    write_folder(path, described, files)
+    write_folder(path, described, files, overwrite=overwrite)
     return path
 
 
-def check_saving(model: PartialLabelEstimator, path: Path, *, allow_rows: bool) -> None:
+def check_saving(model: PartialLabelEstimator, path: Path, *, allow_rows: bool, overwrite: bool) -> None:
     """Refuse what `save` would refuse, before the time is spent to fit the model."""
-    check_place(path)
+    check_place(path, overwrite=overwrite)
     if model.holds_rows and not allow_rows:
         raise ValueError(
             f"{type(model).__name__} predicts from its training rows, so a saved model would hold them: pass "
@@ -88,8 +100,9 @@ def check_saving(model: PartialLabelEstimator, path: Path, *, allow_rows: bool) 
 def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = None) -> Any:
     """A saved model, ready to predict. A backbone or method that is no name of the library must be passed again."""
     path = Path(path)
-    described = read_described(path)
-    state = read_arrays(path, WEIGHTS, described)
+    described, files = read_folder(path)
+    _compare_versions(path, described)
+    state, resolved = files[WEIGHTS], files.get(RESOLVED)
     try:
         model = _rebuild(described, backbone, method)
         model.classes_ = from_plain(described["classes"])
@@ -98,14 +111,17 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
             model.feature_names_in_ = np.array(described["feature_names_in"], dtype=object)
         if described["history"] is not None:
             model.history_ = described["history"]
-        if described["config"] is not None:
+        if described.get("config") is not None:
             model.config_ = described["config"]
+        if described.get("n_clean") is not None:
+            model.n_clean_ = int(described["n_clean"])
         model.scaler_ = _load_scaler(described["scaler"], state)
         model._load_state({key: value for key, value in state.items() if not key.startswith("scaler.")})
-    except (KeyError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+        _check_classes(model)
+        if resolved is not None:
+            model.confidence_ = _resolved_rows(resolved, len(model.classes_))
+    except DAMAGED as error:
         raise ValueError(f"{path} cannot be made into a model again: {first_line(error)}") from None
-    if (path / RESOLVED).is_file():
-        model.confidence_ = read_arrays(path, RESOLVED, described)["confidence"]
     return model
 
 
@@ -118,21 +134,23 @@ def load_encoder(
 
     `images` is the folder of the new pictures, `text_model` that of the text model, where it has moved.
     """
-    described = read_described(Path(path))
-    state = described["encoder"]
+    described, files = read_folder(Path(path))
+    state = described.get("encoder")
     if state is None:
         raise ValueError(f"{path} was not fitted on a table, so it cannot read one: give its features to predict")
-    if state["kind"] == TableEncoder.kind:
-        arrays = read_arrays(Path(path), ENCODER, described) if ENCODER in described["files"] else {}
-        return TableEncoder.from_json(state, arrays, text_model)
-    if images is None:
-        raise ValueError(f"{path} was fitted on pictures: name their folder (images=…, in the shell --images)")
-    return ImageEncoder.from_json(state, images)
+    try:
+        if state["kind"] == TableEncoder.kind:
+            return TableEncoder.from_json(state, files.get(ENCODER), text_model)
+        if images is not None:
+            return ImageEncoder.from_json(state, images)
+    except DAMAGED as error:
+        raise ValueError(f"{path} cannot say how a table becomes features: {first_line(error)}") from None
+    raise ValueError(f"{path} was fitted on pictures: name their folder (images=…, in the shell --images)")
 
 
 def id_name(path: str | os.PathLike[str]) -> str | None:
     """The column that named the rows of the table the saved model was fitted on."""
-    return read_described(Path(path))["id_name"]
+    return read_described(Path(path)).get("id_name")
 
 
 def load_resolved(path: str | os.PathLike[str]) -> Arrays:
@@ -143,12 +161,17 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     given label and `clean` True; those that were not of that table come last.
     """
     path = Path(path)
-    described = read_described(path)
-    if not (path / RESOLVED).is_file():
+    described, files = read_folder(path)
+    if RESOLVED not in files:
         raise FileNotFoundError(f"{path} was saved without the labels of its training rows ({RESOLVED} is not there)")
-    arrays = read_arrays(path, RESOLVED, described)
-    classes = from_plain(described["classes"])
-    confidence, known = arrays["confidence"], arrays["clean"]
+    try:
+        return _resolved_table(files[RESOLVED], from_plain(described["classes"]))
+    except DAMAGED as error:
+        raise ValueError(f"{path} holds no readable labels of its training rows: {first_line(error)}") from None
+
+
+def _resolved_table(arrays: Arrays, classes: np.ndarray) -> Arrays:
+    confidence, known = _resolved_rows(arrays, len(classes)), arrays["clean"]
     n_clean = len(known)
     label, best_confidence, runner_up, second_confidence = resolve(confidence, classes)
     resolved = {
@@ -202,6 +225,7 @@ def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
         "scaler": None if scaler is None else next(k for k, v in SCALERS.items() if v is type(scaler)),
         "history": plain_value("history", getattr(model, "history_", None)),
         "config": plain_value("config", getattr(model, "config_", None)),
+        "n_clean": getattr(model, "n_clean_", None),
     }
     return described, arrays
 
@@ -225,6 +249,43 @@ def _rebuild(described: dict[str, Any], backbone: Any, method: Any) -> Any:
     if str(model.device).startswith("cuda"):
         model.set_params(device="auto")  # the machine that predicts may have none
     return model
+
+
+def _compare_versions(path: Path, described: dict[str, Any]) -> None:
+    """Warn where the first two numbers of a library's version are others than when the model was saved."""
+    saved = described.get("versions")
+    here = versions()
+    differing = [
+        f"{name} {before} (here {here[name]})"
+        for name, before in (saved.items() if isinstance(saved, dict) else ())
+        if name in here and str(before).split(".")[:2] != here[name].split(".")[:2]
+    ]
+    if differing:
+        warnings.warn(
+            f"{path} was saved with {', '.join(differing)}: its predictions may differ in their last digits",
+            VersionWarning,
+            stacklevel=3,
+        )
+
+
+def _check_classes(model: Any) -> None:
+    """Refuse a model whose output has another width than its list of classes: a row of zeros shows it."""
+    n_classes = len(model.classes_)
+    if len(set(model.classes_.tolist())) != n_classes:
+        raise ValueError("its list of classes names one twice")
+    blank: np.ndarray = getattr(model, "input_", np.empty((0, model.n_features_in_)))
+    if blank.ndim == 2 and blank.shape[1] != model.n_features_in_:
+        raise ValueError(f"it takes {blank.shape[1]} features but names {model.n_features_in_}")
+    shape = model._scores(model._transform(np.zeros((1, *blank.shape[1:]), dtype=blank.dtype))).shape
+    if shape != (1, n_classes):
+        raise ValueError(f"it predicts {shape[-1]} classes but names {n_classes}")
+
+
+def _resolved_rows(arrays: Arrays, n_classes: int) -> np.ndarray:
+    confidence = arrays["confidence"]
+    if confidence.ndim != 2 or confidence.shape[1] != n_classes:
+        raise ValueError(f"the confidences of the training rows have shape {confidence.shape} for {n_classes} classes")
+    return confidence
 
 
 def _load_scaler(name: str | None, state: Arrays) -> Any:

@@ -170,3 +170,20 @@ def test_tiny_problems():
         assert (one_class.predict(X) == "a").all()
         one_row = seeded(name, classes=["a"]).fit(X[:1], [["a"]])
         assert one_row.predict(X[:1]) == "a"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scale", [None, "standard"])
+def test_numbers_too_large_to_be_squared_are_refused_by_their_rows(name, scale):
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 3
+    model = make(name, scale=scale).fit(X * 1e149, y)
+    assert np.isfinite(model.predict_proba(X * 1e149)).all()
+    assert np.isfinite(model.confidence_).all()
+    X[7, 1] = -1e300
+    said = r"X holds numbers beyond ±1e\+150 in row 7, whose distances cannot be computed"
+    with pytest.raises(ValueError, match=said):
+        model.predict(X)
+    with pytest.raises(ValueError, match=said):
+        make(name, scale=scale).fit(X, y)
+    with pytest.raises(ValueError, match="X_val holds numbers"):
+        make(name, scale=scale).fit(X[:5], y[:5], X_val=X[5:], y_val=y[5:])

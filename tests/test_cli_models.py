@@ -225,7 +225,7 @@ def test_prediction_needs_the_same_columns(
         (["tune", "train.csv", "--method", "MoGD"], "got 'MoGD' (did you mean 'mogd'?)"),
         (["fit", "train.csv", "--param", "lr"], "--param must be NAME=VALUE"),
         (["predict", "nowhere", "new.csv"], "there is no saved model at nowhere"),
-        (["disambiguate", "."], "is no saved model: it has no model.json"),
+        (["disambiguate", "."], "is not a saved model: it has no model.json"),
     ],
 )
 def test_errors_are_one_sentence(
@@ -237,3 +237,58 @@ def test_errors_are_one_sentence(
     assert last.startswith("mogd: ")
     assert said in last
     assert sorted(os.listdir(digits)) == before
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    rows = {"x": [float(i % 3) for i in range(24)], "labels": ["abc"[i % 3] for i in range(24)]}
+    pl.DataFrame(rows).write_csv(tmp_path / "rows.csv")
+    return tmp_path
+
+
+FIT = ("fit", "rows.csv", "--method", "cc", "--epochs", "1")
+
+
+def test_a_saved_model_is_replaced_only_by_force(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, small, *FIT, "--out", "model") == 0
+    assert call(monkeypatch, small, "fit", "no-such-table.csv", "--out", "model") == 1  # refused before it is read
+    assert "holds a saved model (cc, mogd" in capsys.readouterr().err
+    assert call(monkeypatch, small, *FIT, "--out", "model", "--force") == 0
+    assert "in place of the one that was there (cc, mogd" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("out", ["rows.csv", "rows.csv/model", "/proc/model"])
+def test_a_place_that_cannot_be_written_is_refused_before_training(
+    out: str, small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, small, "fit", "no-such-table.csv", "--out", out) == 1
+    assert re.search("cannot be written|is not a saved model of mogd", capsys.readouterr().err)
+    for command in (["predict", "no-model", "rows.csv"], ["disambiguate", "no-model"]):
+        assert call(monkeypatch, small, *command, "--out", f"{out}/labels.csv") == 1
+        assert re.search("there is no folder|cannot be written", capsys.readouterr().err)
+
+
+def test_a_full_disk_does_not_lose_the_trained_model(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import mogd.modelfolder as folder
+    from mogd.saving import load
+
+    write = folder._write
+
+    def full(file: Path, content: bytes) -> None:
+        if "cache" not in file.parts:
+            raise OSError(28, "No space left on device")
+        write(file, content)
+
+    monkeypatch.setattr(folder, "_write", full)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small / "cache"))
+    assert call(monkeypatch, small, *FIT, "--out", "model") == 1
+    said = capsys.readouterr().err
+    assert "model could not be written (No space left on device); the trained model is saved as " in said
+    (rescued,) = (small / "cache" / "mogd" / "rescued").iterdir()
+    assert str(rescued) in said
+    assert load(rescued).predict([[0.0]]).tolist() in (["a"], ["b"], ["c"])
+    assert not (small / "model").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -176,3 +177,17 @@ def test_a_save_that_fails_leaves_the_old_file(data, tmp_path):
 def test_a_missing_file_is_said_to_be_missing(tmp_path):
     with pytest.raises(FileNotFoundError):
         PartialDataset.load(tmp_path / "nowhere.npz")
+
+
+@pytest.mark.parametrize("at", [4, 6, 8, 10, 30, -30])
+def test_a_damaged_archive_is_one_sentence(at, data, tmp_path):
+    """Among others OSError and NotImplementedError of zipfile."""
+    path = data.save(tmp_path / "birds.npz")
+    content = bytearray(path.read_bytes())
+    for value in (0, 1, 9, 99, 255):
+        content[at] = value
+        path.write_bytes(content)
+        with suppress(ValueError):  # and nothing else
+            PartialDataset.load(path)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        PartialDataset.load(tmp_path / "absent.npz")

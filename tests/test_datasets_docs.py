@@ -10,7 +10,7 @@ from mogd.datasets.sources import SOURCES
 PAGE = (Path(__file__).parents[1] / "docs" / "datasets.md").read_text(encoding="utf-8")
 
 
-def test_every_line_of_python_runs(genuine_data, tmp_path, monkeypatch, capsys):
+def test_every_line_of_python_runs(genuine_data, fashion_mnist, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -213,7 +213,7 @@ def test_idx_files_gzipped_or_not(zipped, tmp_path):
 
 
 @pytest.mark.parametrize("wanted", [CIFAR10, CIFAR100], ids=["10", "100"])
-@pytest.mark.parametrize("protocol", ["python 2", 0, 2, 4])
+@pytest.mark.parametrize("protocol", ["python 2", 2, 4])
 def test_official_archive(wanted, protocol, tmp_path):
     parts = images_of(wanted)
     path = write_tar(tmp_path / wanted.needs, cifar_files(wanted, parts, protocol))
@@ -381,7 +381,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_not_run(protocol, inside, t
         files = cifar_files(CIFAR10, images_of(CIFAR10))
         files["cifar-10-batches-py/data_batch_1"] = pickle.dumps(content, protocol=protocol)
         path = write_tar(tmp_path / "cifar-10-python.tar.gz", files)
-        refused(path, CIFAR10, "data_batch_1 asks for .*refused, and nothing of it was run", tmp_path)
+        refused(path, CIFAR10, "data_batch_1 is no CIFAR batch: .*; nothing of it was run", tmp_path)
     assert not ran.exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from dataclasses import replace
 
@@ -177,6 +178,96 @@ def test_wrong_content_gets_one_clear_error(change, message, tmp_path):
     savemat(tmp_path / "made.mat", {key: value for key, value in parts.items() if value is not None})
     with pytest.raises(ValueError, match=message):
         read_mat(tmp_path / "made.mat")
+
+
+BROKEN = {  # array, value
+    "row beyond": (0, 2**31 - 1),
+    "row below": (0, -(2**31)),
+    "pointer falls": (1, 0),
+    "pointer beyond": (1, 2**31 - 1),
+}
+
+
+@pytest.mark.parametrize("version", ["5", "7.3"])
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_damaged_sparse_matrix_is_refused(what, version, tmp_path):
+    """Made dense unchecked, rows beyond the shape are written where no matrix is."""
+    X, _, partial, _ = example()
+    matrix = sp.csc_matrix(partial.T)
+    path = tmp_path / "made.mat"
+    parts = {"data": X, "partial_target": matrix}
+    savemat(path, parts) if version == "5" else save_73(path, parts)
+    which, value = BROKEN[what]
+    before = (matrix.indices, matrix.indptr)[which].astype("<i4")
+    after = before.copy()
+    after[5] = value
+    content = path.read_bytes()
+    assert content.count(before.tobytes()) == 1
+    path.write_bytes(content.replace(before.tobytes(), after.tobytes()))
+    said = r"made\.mat(: partial_target is a damaged sparse| is no readable MATLAB)"
+    with pytest.raises(ValueError, match=said) as caught:
+        read_mat(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reader_that_dies_is_reported(tmp_path, monkeypatch):
+    X, true, partial, _ = example()
+    savemat(tmp_path / "made.mat", {"data": X, "target": true.T, "partial_target": partial.T})
+    (tmp_path / "die.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr("mogd.datasets.matlab.__file__", str(tmp_path / "die.py"))
+    with pytest.raises(ValueError, match=r"made.mat is no readable MATLAB file: .* died of it \(SIGSEGV\)"):
+        read_mat(tmp_path / "made.mat")
+
+
+@pytest.mark.parametrize("version", ["5", "7.3"])
+def test_a_small_file_of_a_huge_matrix_is_refused(version, tmp_path):
+    partial = example()[2]
+    large = sp.csc_matrix(([1.0], ([0], [0])), shape=(3_000_000, 3_000_000))
+    path = tmp_path / "made.mat"
+    parts = {"data": large, "partial_target": partial.T}
+    savemat(path, parts, do_compression=True) if version == "5" else save_73(path, parts)
+    with pytest.raises(ValueError, match=r"made.mat needs more memory than it may take: pass read_mat"):
+        read_mat(path)
+
+
+def test_the_memory_limit_can_be_set(tmp_path):
+    _, _, partial, y = example(n=60_000)
+    savemat(tmp_path / "made.mat", {"data": np.zeros((60_000, 300)), "partial_target": partial.T}, do_compression=True)
+    with pytest.raises(ValueError, match="needs more memory than it may take"):
+        read_mat(tmp_path / "made.mat", memory_limit=100 << 20)
+    assert len(read_mat(tmp_path / "made.mat")) == len(y)
+
+
+@pytest.mark.parametrize("how", ["link", "external", "virtual", "sparse part"])
+def test_a_matrix_that_points_to_another_file_is_refused(how, tmp_path):
+    X, _, partial, _ = example()
+    (tmp_path / "secret").write_bytes(X.tobytes())
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["data"] = X.T
+        file["data"].attrs["MATLAB_sparse"] = 1
+    path = tmp_path / "made.mat"
+    save_73(path, {"partial_target": partial.T})
+    with h5py.File(path, "r+") as file:
+        if how == "link":
+            file["data"] = h5py.ExternalLink("other.h5", "data")
+        elif how == "external":
+            file.create_dataset("data", X.T.shape, "f8", external=str(tmp_path / "secret"))
+        elif how == "virtual":
+            layout = h5py.VirtualLayout(X.T.shape, "f8")
+            layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "data", X.T.shape)
+            file.create_virtual_dataset("data", layout)
+        else:
+            file.create_group("data").attrs["MATLAB_sparse"] = 12
+            file["data"]["data"] = h5py.ExternalLink("other.h5", "data")
+    with pytest.raises(ValueError, match=r"data points to another file, which is refused"):
+        read_mat(path)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "made.mat")
+    for path in (tmp_path / "made.mat", tmp_path, tmp_path / "absent.mat"):
+        with pytest.raises(FileNotFoundError, match="there is no file"):
+            read_mat(path)
 
 
 def test_folders_are_searched_in_order(alone, tmp_path, monkeypatch, genuine_data):

@@ -137,6 +137,20 @@ def test_a_second_run_on_the_same_file_is_refused(quick, tmp_path):
         run_all(recipe, tmp_path)
 
 
+def test_cells_that_another_run_finished_since_the_plan_are_not_run_again(quick, tmp_path):
+    recipe, records = quick
+    path = tmp_path / "quick-laptop.jsonl"
+    lines = [json.dumps(record) + "\n" for record in records]
+    path.write_text(lines[0])
+    made = plan(load_recipe(recipe), tmp_path)
+    path.write_text("".join(lines[:-1]))  # the other run ended before this one took the lock
+    ran = []
+    run(made, on_record=ran.append)
+    assert [record["key"] for record in ran] == [records[-1]["key"]]
+    assert essence(read_records([path])) == essence(records)
+    assert len(path.read_text().splitlines()) == len(records)
+
+
 def test_a_failed_cell_is_recorded_and_the_rest_go_on(tmp_path):
     broken = '{ algorithm = "plknn", label = "broken", params = { n_neighbors = -5 } }, "clpl"'
     recipe = write_recipe(tmp_path, broken, repetitions=1)

@@ -249,3 +249,25 @@ def test_a_recipe_of_ones_own_is_found_beside_its_records(tmp_path, monkeypatch)
     moved = [record | {"order": [9, 9]} for record in records]  # made when the recipe had other lines
     assert in_recipes(moved) == records
     assert in_recipes(strange) == strange  # another recipe of that name: nothing is left out
+
+
+@pytest.mark.parametrize("entry", ["methods = [5]", 'name = ["a"]', "scale = 3", "settings = 5", "datasets = [{}]"])
+def test_a_value_of_another_kind_is_one_sentence(entry, tmp_path):
+    lines = {"name": 'name = "a"', "datasets": 'datasets = ["lost"]', "methods": 'methods = ["cc"]'}
+    lines[entry.split(" ")[0]] = entry
+    path = tmp_path / "r.toml"
+    path.write_text("[scale.laptop]\n[[panel]]\n" + "\n".join(lines.values()))
+    with pytest.raises(ValueError, match="r\\.toml"):
+        load_recipe(path).cells()
+
+
+def test_the_recipes_are_found_outside_of_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(find_recipe("real-world")).cells()
+    assert command("real-world", "laptop") == "mogd bench real-world --scale laptop"
+    assert len(PaperFigures()) > 50
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "real-world.toml").write_text("mine")
+    assert find_recipe("real-world").read_text() == "mine"
+    with pytest.raises(FileNotFoundError, match=r"no recipe 'real-wrld': .* one of ablation, .*real-world"):
+        find_recipe("real-wrld")

@@ -374,3 +374,28 @@ def test_rows_of_weight_zero_teach_nothing(method):
         return torch.autograd.grad(losses[0], net.weight)[0]
 
     torch.testing.assert_close(stepped(0.0), stepped(7.0))
+
+
+def test_ga_makes_no_matrix_of_classes_by_classes():
+    """With ten thousand classes each batch would take seconds and gigabytes."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                self.seen = max(self.seen, out.numel())
+            return out
+
+    n_classes = 500
+    method, net = GA(), nn.Linear(D, n_classes)
+    candidates = torch.rand(N, n_classes, generator=torch.Generator().manual_seed(0)) < 0.1
+    x, weight = torch.ones(N, D), torch.ones(N)
+    data = TrainingData(x, candidates, weight, x[:0], torch.empty(0, dtype=torch.long), epochs=1)
+    with Largest() as largest:
+        method.start(net, data, torch.Generator())
+        risk, _ = method.risks(net(x), make_batch(method, data, torch.arange(N)))
+        risk.sum().backward()
+    assert largest.seen == N * n_classes

@@ -26,6 +26,7 @@ from mogd.report.markup import Markup, el
 from mogd.report.names import panel_title
 from mogd.report.sections import Section, ordered_labels, sections
 from mogd.report.svg import spread, styles, ticks
+from mogd.report.table import Cell, Table, to_csv
 from mogd.report.write import FORMATS, figures, render
 
 PAPER = """
@@ -237,6 +238,11 @@ def test_csv_holds_every_cell_as_plain_values(records: list[dict[str, Any]], mad
     assert float(ours["mean"]) == pytest.approx(np.mean(values), abs=1e-12)
     assert float(ours["paper_mean"]) == pytest.approx(0.4538)
     assert ours["command"] == "mogd bench benchmarks/real-world.toml --scale laptop"
+
+
+def test_csv_holds_no_formula() -> None:
+    cell = Cell("1", data={"method": "=HYPERLINK(1)", "mean": -0.5})
+    assert to_csv([Table("t", "t", [], [("row", [cell])])]) == "method,mean\n'=HYPERLINK(1),-0.5\n"
 
 
 def test_markdown_rows_have_the_columns_of_their_heads(records: list[dict[str, Any]], made: list[Section]) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
+from safetensors.numpy import save as safetensors_bytes
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -22,9 +31,10 @@ from mogd.algorithms import ALGORITHMS
 from mogd.candidates import as_candidates
 from mogd.datasets.base import PartialDataset
 from mogd.methods.base import Batch, Method
-from mogd.modelfolder import MODEL, _checksum
-from mogd.saving import RESOLVED, WEIGHTS, load_encoder, load_resolved
+from mogd.modelfolder import MODEL, _checksum, read_folder, write_folder
+from mogd.saving import RESOLVED, WEIGHTS, VersionWarning, load_encoder, load_resolved
 
+LETTERS = {"format": "xgboost", "trees": 3}
 NAMES = np.array(["rose", "tulip, red", "百合"])
 
 
@@ -40,6 +50,11 @@ def flowers(classes: np.ndarray = NAMES) -> tuple[np.ndarray, Any, np.ndarray, n
     matrix = matrix[:, : len(classes)]
     candidates = as_candidates(matrix[:120][matrix[:120].any(axis=1)], classes=classes)
     return X[:120][matrix[:120].any(axis=1)], candidates, X[120:], classes[np.minimum(y[120:], len(classes) - 1)]
+
+
+def file_of(path: Path, role: str) -> Path:
+    (found,) = path.glob(f"{role}-*.safetensors")
+    return found
 
 
 def fitted(name: str = "mogd", classes: np.ndarray = NAMES, **params: Any) -> Any:
@@ -136,7 +151,7 @@ def test_no_training_row_is_in_the_folder(tmp_path: Path) -> None:
                 mogd.save(model, tmp_path / name)
             assert not (tmp_path / name).exists()
         else:
-            content = (mogd.save(model, tmp_path / name) / WEIGHTS).read_bytes()
+            content = file_of(mogd.save(model, tmp_path / name), WEIGHTS).read_bytes()
             assert not any(row.tobytes() in content for row in X)
 
 
@@ -154,7 +169,7 @@ def test_resolved_labels_by_id(tmp_path: Path, ids: np.ndarray) -> None:
         ranked = sorted(((model.confidence_[i, k], k) for k in np.flatnonzero(row)), reverse=True)
         expected = str(NAMES[ranked[1][1]]) if len(ranked) > 1 and ranked[1][0] > 0 else None
         assert table["runner_up"][i] == expected
-    os.remove(path / RESOLVED)
+    os.remove(file_of(path, RESOLVED))
     again = mogd.load(path)
     assert np.array_equal(again.predict(X), model.predict(X))
     with pytest.raises(NotFittedError, match="confidences"):
@@ -174,16 +189,17 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         mogd.save(model, tmp_path / "m", data=PartialDataset("f", X[:10], candidates[:10]))
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("Mum")
-    with pytest.raises(FileExistsError, match="exists and is no saved model"):
+    with pytest.raises(FileExistsError, match="exists and is not a saved model of mogd"):
         mogd.save(model, tmp_path / "letters")
     assert sorted(os.listdir(tmp_path)) == ["letters"]
-    assert mogd.load(mogd.save(mogd.load(mogd.save(model, tmp_path / "m")), tmp_path / "m")).epochs == 1
+    mogd.save(model, tmp_path / "m")
+    assert mogd.load(mogd.save(mogd.load(tmp_path / "m"), tmp_path / "m", overwrite=True)).epochs == 1
     assert sorted(os.listdir(tmp_path)) == ["letters", "m"]
 
 
-def cut(path: Path, name: str) -> None:
-    content = (path / name).read_bytes()
-    (path / name).write_bytes(content[: len(content) // 2])
+def cut(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
 
 
 def change(path: Path, sign: bool = True, **values: Any) -> None:
@@ -201,28 +217,52 @@ class Bomb:
 
 
 def flip(path: Path) -> None:
-    content = bytearray((path / WEIGHTS).read_bytes())
+    content = bytearray(file_of(path, WEIGHTS).read_bytes())
     content[-5] ^= 1
-    (path / WEIGHTS).write_bytes(bytes(content))
+    file_of(path, WEIGHTS).write_bytes(bytes(content))
 
 
-def bomb(path: Path) -> None:
-    import hashlib
-
-    (path / WEIGHTS).write_bytes(pickle.dumps(Bomb()))
+def put(path: Path, role: str, content: bytes) -> None:
+    """Put another content in place of a file's, as one who can compute checksums does."""
+    file = file_of(path, role)
+    file.write_bytes(content)
     files = json.loads((path / MODEL).read_text())["files"]
-    change(path, files=files | {WEIGHTS: hashlib.sha256((path / WEIGHTS).read_bytes()).hexdigest()})
+    change(path, files=files | {file.name: hashlib.sha256(content).hexdigest()})
+
+
+def put_arrays(path: Path, role: str, edit: Any) -> None:
+    arrays = load_file(file_of(path, role))
+    edit(arrays)
+    put(path, role, safetensors_bytes(arrays))
+
+
+def put_nan(arrays: dict[str, np.ndarray]) -> None:
+    name = next(name for name, value in arrays.items() if name.startswith("module.") and value.dtype.kind == "f")
+    arrays[name] = np.full_like(arrays[name], np.nan)
+
+
+def replace_file(path: Path, make: Any) -> None:
+    file = file_of(path, WEIGHTS)
+    file.unlink()
+    make(file)
+
+
+def other_name(path: Path) -> None:
+    """A model that asks for a file outside of its folder."""
+    (path.parent / "weights.safetensors").write_bytes(file_of(path, WEIGHTS).read_bytes())
+    files = json.loads((path / MODEL).read_text())["files"]
+    change(path, files={f"../{name.partition('-')[0]}.safetensors": digest for name, digest in files.items()})
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (lambda p: shutil.rmtree(p), "there is no saved model at"),
-        (lambda p: os.remove(p / MODEL), "is no saved model: it has no model.json"),
-        (lambda p: os.remove(p / WEIGHTS), "is not complete: weights.safetensors is not there"),
-        (lambda p: cut(p, MODEL), "is damaged: it is no JSON"),
-        (lambda p: cut(p, WEIGHTS), "is damaged or belongs to another model"),
-        (lambda p: cut(p, RESOLVED), "is damaged or belongs to another model"),
+        (lambda p: os.remove(p / MODEL), "is not a saved model: it has no model.json"),
+        (lambda p: os.remove(file_of(p, WEIGHTS)), "is not complete: weights-[0-9a-f]*.safetensors is not there"),
+        (lambda p: cut(p / MODEL), "is damaged: it is not JSON"),
+        (lambda p: cut(file_of(p, WEIGHTS)), "is damaged or belongs to another model"),
+        (lambda p: cut(file_of(p, RESOLVED)), "is damaged or belongs to another model"),
         (flip, "its checksum differs"),
         (lambda p: (p / MODEL).write_text("[]"), "was not written by mogd"),
         (lambda p: (p / MODEL).write_text('{"format": "other"}'), "was not written by mogd"),
@@ -232,8 +272,18 @@ def bomb(path: Path) -> None:
         (lambda p: change(p, params={"evil": 1}), "cannot be made into a model again"),
         (lambda p: change(p, classes={"dtype": "O", "values": [1]}), "dtype object"),
         (lambda p: change(p, classes={"dtype": "<i8", "values": [1, 2]}), "cannot be made into a model again"),
+        (lambda p: change(p, classes={"dtype": "<i8", "values": [1, 2, 2]}), "names one twice"),
+        (lambda p: change(p, classes={"dtype": "<U200000000", "values": ["a", "b", "c"]}), "far wider"),
         (lambda p: change(p, params={"backbone": "os.system"}), "backbone must be one of"),
-        (bomb, "is damaged"),
+        (lambda p: change(p, files=[]), "does not say which files belong to it"),
+        (lambda p: change(p, files={}), "names no file of weights"),
+        (lambda p: change(p, n_features_in=3), "it takes 4 features but names 3"),
+        (lambda p: put(p, WEIGHTS, pickle.dumps(Bomb())), "is damaged"),
+        (lambda p: put_arrays(p, WEIGHTS, put_nan), "holds NaN or infinity in module"),
+        (lambda p: put_arrays(p, RESOLVED, lambda a: a.update(confidence=a["confidence"][:, :2])), "for 3 classes"),
+        (lambda p: replace_file(p, os.mkfifo), "is not complete"),
+        (lambda p: replace_file(p, lambda file: file.symlink_to("/dev/zero")), "is not complete"),
+        (other_name, "names no file of weights"),
     ],
 )
 def test_damage_gets_one_sentence(saved: Path, tmp_path: Path, damage: Any, said: str) -> None:
@@ -251,3 +301,190 @@ def test_damage_gets_one_sentence(saved: Path, tmp_path: Path, damage: Any, said
 def test_a_model_of_arrays_reads_no_table(saved: Path) -> None:
     with pytest.raises(ValueError, match="was not fitted on a table"):
         load_encoder(saved)
+
+
+def test_a_classical_model_with_another_class_list_is_refused(tmp_path: Path) -> None:
+    path = mogd.save(fitted("clpl", kernel="linear"), tmp_path / "m")
+    change(path, classes={"dtype": "<i8", "values": [1, 2, 3, 4]})
+    with pytest.raises(ValueError, match="it predicts 3 classes but names 4"):
+        mogd.load(path)
+
+
+def test_a_model_that_diverged_is_not_saved(tmp_path: Path) -> None:
+    model = fitted("pce")
+    with torch.no_grad():
+        next(model.module_.parameters()).fill_(float("nan"))
+    with pytest.raises(ValueError, match="the model holds NaN or infinity in module"):
+        mogd.save(model, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_something_else_is_never_touched(tmp_path: Path, overwrite: bool) -> None:
+    model = fitted("pce")
+    for name, files in {
+        "xgboost": {"model.json": json.dumps(LETTERS), "trees.bin": "x"},
+        "half a json": {"model.json": '{"format": "mogd-mo'},
+        "letters": {"dear.txt": "Mum"},
+        "much alike": {"weights.safetensors.txt": "mine"},
+    }.items():
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "hanging").symlink_to(tmp_path / "nowhere")
+    before = content_of(tmp_path)
+    for name in ("xgboost", "half a json", "letters", "much alike", "file", "hanging"):
+        with pytest.raises(FileExistsError, match="exists and is not a saved model of mogd"):
+            mogd.save(model, tmp_path / name, overwrite=overwrite)
+    assert content_of(tmp_path) == before
+
+
+def test_a_model_is_replaced_only_when_asked_and_own_files_stay(tmp_path: Path) -> None:
+    path = mogd.save(fitted("pce"), tmp_path / "m")
+    (path / "notes.txt").write_text("my notes")
+    (path / "weights.safetensors.bak").write_text("mine too")
+    before = content_of(path)
+    with pytest.raises(FileExistsError, match=r"holds a saved model \(pce, mogd .*overwrite=True.*--force"):
+        mogd.save(fitted("proden"), path)
+    assert content_of(path) == before
+    mogd.save(fitted("proden"), path, overwrite=True)
+    assert mogd.load(path).method.__class__.__name__ == "PRODEN"
+    assert (path / "notes.txt").read_text() == "my notes"
+    assert sorted(file.name.partition("-")[0] for file in path.iterdir()) == [
+        "model.json", "notes.txt", "resolved", "weights", "weights.safetensors.bak",
+    ]  # fmt: skip
+
+
+def test_the_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        path = mogd.save(fitted("pce"), tmp_path / "m")
+    finally:
+        os.umask(before)
+    assert {oct(file.stat().st_mode & 0o777) for file in path.iterdir()} == {"0o640"}
+
+
+def test_a_failed_save_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mogd.modelfolder as folder
+
+    path = mogd.save(fitted("pce"), tmp_path / "m")
+    before, write = content_of(tmp_path), folder._write
+
+    def full(file: Path, content: bytes) -> None:
+        if file.name == MODEL:
+            raise OSError(28, "No space left on device")
+        write(file, content)
+
+    monkeypatch.setattr(folder, "_write", full)
+    for place in (path, tmp_path / "new"):
+        with pytest.raises(OSError, match="No space left"):
+            mogd.save(fitted("proden"), place, overwrite=True)
+    assert content_of(tmp_path) == before
+    assert os.listdir(tmp_path) == ["m"]
+
+
+KILLED = """
+import os, sys, numpy as np
+from pathlib import Path
+import mogd.modelfolder as folder
+real, count = os.replace, 0
+def replace(*names):
+    global count
+    if count == int(sys.argv[2]): os.kill(os.getpid(), 9)
+    count += 1
+    real(*names)
+os.replace = replace
+described = {"library": "0", "algorithm": "b"}
+folder.write_folder(Path(sys.argv[1]), described, {"weights": {"x": np.full(9, 2.0)}}, overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2])
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_save_that_is_killed_leaves_one_whole_model(tmp_path: Path, moment: int, fresh: bool) -> None:
+    path = tmp_path / "m"
+    if not fresh:
+        write_folder(path, {"library": "0", "algorithm": "a"}, {"weights": {"x": np.full(9, 1.0)}})
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(moment)], timeout=60)
+    assert done.returncode == (-signal.SIGKILL if moment < 2 else 0)
+    if fresh and moment < 2:
+        with pytest.raises(ValueError, match=r"it has no model.json"):
+            read_folder(path)
+    else:
+        described, files = read_folder(path)
+        assert (described["algorithm"], files["weights"]["x"][0]) == (("b", 2.0) if moment == 2 else ("a", 1.0))
+    write_folder(path, {"library": "0", "algorithm": "c"}, {"weights": {"x": np.full(9, 3.0)}}, overwrite=True)
+    assert read_folder(path)[1]["weights"]["x"][0] == 3.0
+    assert len(os.listdir(path)) == 2
+
+
+def test_a_reader_beside_a_writer_sees_one_whole_model(tmp_path: Path) -> None:
+    path, stop, failures, read = tmp_path / "m", threading.Event(), [], 0
+
+    def save(value: float) -> None:
+        files = {"weights": {"x": np.full(2000, value)}, "resolved": {"x": np.full(9, value)}}
+        write_folder(path, {"library": "0", "algorithm": value}, files, overwrite=True)
+
+    def writer() -> None:
+        value = 1.0
+        while not stop.is_set():
+            save(value)
+            value += 1
+
+    save(0.0)
+    thread = threading.Thread(target=writer)
+    thread.start()
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        described, files = read_folder(path)
+        read += 1
+        if {float(files[role]["x"][0]) for role in ("weights", "resolved")} != {described["algorithm"]}:
+            failures.append(described["algorithm"])
+    stop.set()
+    thread.join()
+    assert not failures
+    assert read > 5
+
+
+def test_a_folder_of_the_first_layout_is_read(tmp_path: Path) -> None:
+    """Before the files were named after their content they were called weights.safetensors and resolved.safetensors."""
+    model = fitted("pce")
+    path = mogd.save(model, tmp_path / "m")
+    files = json.loads((path / MODEL).read_text())["files"]
+    change(path, files={f"{name.partition('-')[0]}.safetensors": digest for name, digest in files.items()})
+    for name in files:
+        (path / name).rename(path / f"{name.partition('-')[0]}.safetensors")
+    assert np.array_equal(mogd.load(path).confidence_, model.confidence_)
+
+
+def test_other_library_versions_are_warned_of(tmp_path: Path) -> None:
+    path = mogd.save(fitted("pce"), tmp_path / "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mogd.load(path)
+    known = json.loads((path / MODEL).read_text())["versions"]
+    assert set(known) == {"mogd", "numpy", "scikit-learn", "torch"}
+    change(path, versions=known | {"torch": "1.0.3", "gone": "1.0"})
+    with pytest.warns(VersionWarning, match=r"was saved with torch 1\.0\.3 \(here 2"):
+        mogd.load(path)
+
+
+def test_the_advice_on_the_clean_set_survives(tmp_path: Path) -> None:
+    model = fitted("mogd")
+    advice = model.clean_set_advice()
+    assert advice is not None
+    assert mogd.load(mogd.save(model, tmp_path / "m")).clean_set_advice() == advice
+
+
+@pytest.mark.parametrize("encoder", [{}, {"kind": "columns"}, {"kind": "columns", "numeric": 5}, 7, [1]])
+def test_a_damaged_encoding_is_one_sentence(saved: Path, tmp_path: Path, encoder: Any) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(saved, path)
+    change(path, encoder=encoder)
+    with pytest.raises(ValueError, match="cannot say how a table becomes features"):
+        load_encoder(path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import warnings
 from datetime import date
 from pathlib import Path
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import mogd
+from mogd.datasets import columnar
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.frames import read_frame, write_frame
@@ -213,6 +216,66 @@ def test_pictures(tmp_path: Path) -> None:
     (tmp_path / "2.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no picture .*2.png, which column 'file' names"):
         read_table(path, images=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../outside.png", "a/../../outside.png", "..\\outside.png", "C:\\x.png"]
+)
+def test_a_picture_outside_of_its_folder_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for place in (tmp_path / "outside.png", tmp_path / "in" / "0.png"):
+        Image.new("L", (3, 3)).save(place)
+    path = write(tmp_path / "t.csv", file=["0.png", name], labels=["a", "b"])
+    with pytest.raises(ValueError, match="which is not a path inside of the folder of the pictures"):
+        read_table(path, images=tmp_path / "in")
+
+
+def test_a_picture_that_would_start_a_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow reads EPS by Ghostscript, a whole programming language."""
+    monkeypatch.setattr(subprocess, "check_call", lambda *a, **k: pytest.fail("a program was started"))
+    Image.new("RGB", (3, 3)).save(tmp_path / "0.eps")
+    (tmp_path / "0.eps").rename(tmp_path / "0.png")
+    path = write(tmp_path / "t.csv", file=["0.png"], labels=["a"])
+    with pytest.raises(ValueError, match=r"0\.png is not a picture that can be read: use one of PNG, JPEG"):
+        read_table(path, images=tmp_path)
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(FileNotFoundError, match="there is no picture"):
+        read_table(write(tmp_path / "t.csv", file=["pipe.png"], labels=["a"]), images=tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("raise PanicException('range end index 34\\nnote: run with RUST_BACKTRACE=1')", "range end index 34"),
+        ("os.abort()", r"its reader died of it \(SIGABRT\)"),
+        ("bytearray(1 << 40)", "needs more memory than it may take: write it as CSV if it is genuine"),
+    ],
+)
+def test_a_table_that_ends_its_reader_is_one_sentence(
+    ending: str, does: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A panic of polars is no Exception, and an allocation that fails ends the process."""
+    path = write(tmp_path / f"t.{ending}", x=[1.0], labels=["a"])
+    own = Path(columnar.__file__).read_text()
+    other = f"import os\nfrom polars.exceptions import PanicException\ndef read(path, kind):\n    {does}\n"
+    (tmp_path / "columnar.py").write_text(f"{own}\n{other}")
+    monkeypatch.setattr("mogd.datasets.frames.__file__", str(tmp_path / "frames.py"))
+    with pytest.raises(ValueError, match=rf"t\.{ending} .*{said}") as error:
+        read_table(path)
+    assert "\n" not in str(error.value)
+
+
+def test_formulas_are_defused_in_text_and_kept_elsewhere(tmp_path: Path) -> None:
+    cells = ['=HYPERLINK("http://x")', "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "-5", "+1.5e3", "plain", "a=b", None]
+    columns = {"=id": cells, "n": [-1.5] * len(cells)}
+    written = pl.read_csv(write_frame(tmp_path / "t.csv", columns), infer_schema=False)
+    assert written.columns == ["'=id", "n"]
+    assert written["'=id"].to_list() == [
+        "'=HYPERLINK(\"http://x\")", "'+1+cmd", "'-2+3", "'@SUM(A1)", "'\t=1", "-5", "+1.5e3", "plain", "a=b", None,
+    ]  # fmt: skip
+    assert set(written["n"]) == {"-1.5"}
+    assert pl.read_parquet(write_frame(tmp_path / "t.parquet", columns))["=id"].to_list() == cells
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
+from mogd.candidates import name_rows
 from mogd.classical.common import nystroem, nystroem_features, rbf_gamma, require
 from mogd.estimator import PartialLabelEstimator, Rows
+
+LARGEST = 1e150  # the square of a difference is still a number, and so is the sum of very many
 
 
 class ClassicalEstimator(PartialLabelEstimator):
@@ -26,6 +29,16 @@ class ClassicalEstimator(PartialLabelEstimator):
     def holds_rows(self) -> bool:
         """Whether prediction needs rows of the training data, so that a saved model holds them."""
         return False
+
+    def _check_features(self, X: Any, *, reset: bool, name: str = "X") -> np.ndarray:
+        X = super()._check_features(X, reset=reset, name=name)
+        if max(X.max(initial=0), -X.min(initial=0)) > LARGEST:
+            bad = np.flatnonzero((np.abs(X) > LARGEST).any(axis=1))
+            raise ValueError(
+                f"{name} holds numbers beyond ±{LARGEST:g} in {name_rows(bad)}, whose distances cannot be computed: "
+                "use another unit for these columns, or drop these rows"
+            )
+        return X
 
     def _fit(self, rows: Rows) -> None:
         require(self.clean_weight >= 0, "clean_weight", "0 or more", self.clean_weight)

@@ -17,7 +17,7 @@ FIRST = ("characteristics", "real-world", "fashion-linear", "instance-dependent"
 
 @app.command()
 def bench(
-    recipe: str = typer.Argument(help="A recipe: a TOML file, or its name in the folder benchmarks."),
+    recipe: str = typer.Argument(help="A recipe: a TOML file, or its name in the folder benchmarks or the library."),
     scale: str = typer.Option("laptop", help="laptop or paper: how much data, how many epochs and seeds."),
     jobs: int = typer.Option(0, "--jobs", "-j", help="Cells that run beside each other; 0 takes every core."),
     backend: str = typer.Option("loky", help="loky (processes here), dask or ray, by joblib."),

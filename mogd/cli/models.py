@@ -37,20 +37,23 @@ def fit(
     param: OtherParams = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Save even a model that holds training rows.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a saved model that is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
-    from mogd.saving import check_saving, save
+    from mogd.modelfolder import saved_here
+    from mogd.saving import check_saving
 
     model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
-    check_saving(model, out, allow_rows=keep_rows)
+    check_saving(model, out, allow_rows=keep_rows, overwrite=force)
+    replaced = saved_here(out)
     data = learnable(method, reading)
     with notes():
         clean = {"X_val": none_if_empty(data.clean_X), "y_val": none_if_empty(data.clean_y)}
         own_votes = data.clean_candidates if clean["y_val"] is not None else None
         model.fit(data.X, data.candidates, **clean, candidates_val=own_votes)
-    save(model, out, data=data, allow_rows=keep_rows)
-    _summary(data, model, out)
+    _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
+    _summary(data, model, out, replaced)
 
 
 @app.command()
@@ -71,8 +74,8 @@ def predict(
     from mogd.saving import id_name, load, load_encoder
 
     check_target(out)
-    fitted, encoder, name = load(model), load_encoder(model, images, text_model), id_name(model)
     with notes():
+        fitted, encoder, name = load(model), load_encoder(model, images, text_model), id_name(model)
         frame = table_of(read_rows(table, encoding=encoding))
     with notes():
         X = encoder.transform(frame)
@@ -218,7 +221,28 @@ def _check_learnable(data: TableDataset, method: str) -> None:
         )
 
 
-def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path) -> None:
+def _save(model: PartialLabelEstimator, out: Path, **how: Any) -> None:
+    """Save the model; where that fails, in the cache folder, since the time of training would be lost."""
+    from time import strftime
+
+    from mogd.datasets.sources import cache_folder
+    from mogd.saving import save
+
+    try:
+        save(model, out, **how)
+    except OSError as error:
+        rescued = cache_folder() / "rescued" / f"{out.name}-{strftime('%Y%m%d-%H%M%S')}"
+        try:
+            save(model, rescued, **how)
+        except OSError:
+            raise error from None
+        raise OSError(
+            f"{out} could not be written ({error.strerror or error}); the trained model is saved as {rescued}: move it "
+            "to its place"
+        ) from None
+
+
+def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path, replaced: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -235,6 +259,6 @@ def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path) -> Non
     advice = model.clean_set_advice() if hasattr(model, "clean_set_advice") else None
     if advice is not None:
         table.add_row("clean rows", str(advice))
-    table.add_row("model", str(out))
+    table.add_row("model", str(out) if replaced is None else f"{out}, in place of the one that was there ({replaced})")
     Console().print(table)
     typer.echo(f"next: mogd disambiguate {out} --out resolved.csv; mogd predict {out} NEW_TABLE --out labels.csv")

@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import secrets
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -145,14 +143,30 @@ class PartialDataset:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not.
+
+    It is on the disk before it takes its place, so that a power failure leaves the old file or the new one, whole.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield temporary
+        sync(temporary)
         os.replace(temporary, path)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -161,7 +175,9 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             found = {key: file[key] for key in file.files}
         if not {"format", "name", "fingerprint", "X", "matrix", "classes"} <= set(found):
             raise ValueError("its parts are missing")
-    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, AttributeError, TypeError):
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except Exception:  # a damaged archive can raise nearly anything
         raise ValueError(f"{path} is not a data set saved by mogd, or it is damaged: save it again") from None
     if int(found["format"]) > FORMAT:
         raise ValueError(f"{path} was written by a later version of mogd: update the library")

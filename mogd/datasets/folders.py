@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,6 +15,8 @@ from mogd.wording import option
 
 if TYPE_CHECKING:
     import polars as pl
+
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")  # others may start programs, as EPS does Ghostscript
 
 
 class ImageEncoder:
@@ -70,7 +72,7 @@ class ImageEncoder:
                     raise ValueError(f"{name} is {picture.height}×{picture.width}; the model takes {height}×{width}")
                 try:
                     picture = picture.convert("L" if channels == 1 else "RGB")
-                except OSError as error:
+                except Exception as error:  # a damaged picture can raise nearly anything
                     raise ValueError(f"{name} in {self.folder} is damaged: {error}") from None
                 if (picture.height, picture.width) != (height, width):
                     picture = picture.resize((width, height))
@@ -101,17 +103,29 @@ class ImageEncoder:
         absent = [i for i, name in enumerate(names) if not isinstance(name, str)]
         if absent:
             raise ValueError(f"column {self.column!r} names no file in {name_rows(absent)}")
+        outside = [name for name in names if _leads_outside(name)]
+        if outside:
+            raise ValueError(
+                f"column {self.column!r} names {outside[0]!r}, which is not a path inside of the folder of the "
+                "pictures: name them by their place in that folder"
+            )
         return names
 
     def _open(self, name: str) -> Any:
         try:
-            from PIL import Image, UnidentifiedImageError
+            from PIL import Image
         except ImportError:
             raise ImportError("reading pictures needs pillow: pip install 'mogd[images]'") from None
         path = Path(self.folder) / name
+        if not path.is_file():  # a pipe would be waited for
+            raise FileNotFoundError(f"there is no picture {path}, which column {self.column!r} names")
         try:
-            return Image.open(path)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"there is no picture {path}, which column {self.column!r} names") from None
-        except (UnidentifiedImageError, OSError):
-            raise ValueError(f"{path} is not a picture that can be read") from None
+            return Image.open(path, formats=FORMATS)
+        except Exception:
+            raise ValueError(f"{path} is not a picture that can be read: use one of {', '.join(FORMATS)}") from None
+
+
+def _leads_outside(name: str) -> bool:
+    """Whether a name is absolute or climbs out of its folder, in the notation of any system."""
+    windows = PureWindowsPath(name)
+    return bool(windows.drive or windows.root) or ".." in windows.parts or "\0" in name

@@ -11,12 +11,14 @@ import io
 import json
 import os
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from mogd.datasets.apart import MEMORY_LIMIT, read_apart
 from mogd.datasets.base import atomic_file
 from mogd.datasets.delimited import Source, as_utf8, first_line, open_source, read_delimited
 
@@ -36,6 +38,8 @@ FIRST_BYTES = {b"PAR1": "Parquet", b"ARROW1": "Feather (Arrow IPC)", b"PK\x03\x0
 MISSING = ("", "NA", "NaN", "nan", "null")  # cells of a text file that hold nothing
 UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError, RecursionError)
 STANDARD = "-"  # the standard input or output
+GROWTH = 32  # a table may take this many times its compressed size
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # with which a formula may begin
 Path_ = str | os.PathLike[str]
 
 
@@ -63,12 +67,28 @@ def read_rows(
         elif kind == "Excel":
             found = _read_excel(source)
         else:
-            found = (pl.read_parquet if kind == "Parquet" else pl.read_ipc)(source)
+            found = _read_columnar(source, kind)
     except (pl.exceptions.PanicException, *UNREADABLE, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{name} cannot be read as {kind}: {first_line(error)}") from None
     if not len(found):
         raise ValueError(f"{name} has column names but no rows")
     return found
+
+
+def _read_columnar(source: Source, kind: str) -> pl.DataFrame:
+    """A Parquet or Feather file, read in a process apart: a damaged one can end it by an allocation without end."""
+    import polars as pl
+
+    if isinstance(source, bytes):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "standard-input")
+            path.write_bytes(source)
+            return _read_columnar(path, kind)
+    program = Path(__file__).with_name("columnar.py")
+    limit = max(MEMORY_LIMIT, GROWTH * source.stat().st_size)
+    way_out = "write it as CSV if it is genuine"
+    with read_apart(str(program), source, kind, what=f"{kind} file", way_out=way_out, memory_limit=limit) as answer:
+        return pl.read_ipc(answer)
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
@@ -89,6 +109,8 @@ def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:
     kind = check_target(path)
     if not isinstance(columns, pl.DataFrame):
         columns = pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
+    if kind == "text in columns":
+        columns = pl.DataFrame({defused(c.name): [defused(cell) for cell in c.to_list()] for c in columns})
     with writing(path) as file:
         if kind == "text in columns":
             columns.write_csv(file, separator="\t" if ".tsv" in Path(path).suffixes else ",")
@@ -132,6 +154,21 @@ def check_target(path: Path_) -> str:
     if str(path) != STANDARD and (path.is_dir() or not os.access(path.parent, os.W_OK)):
         raise OSError(f"{path} cannot be written: it is a folder, or its folder may not be written to")
     return kind
+
+
+def defused(cell: Any) -> Any:
+    """Text that a spreadsheet would run as a formula, with a quote before it; numbers and all else as they are."""
+    if not isinstance(cell, str) or not cell.startswith(FORMULA) or _is_number(cell):
+        return cell
+    return f"'{cell}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def need(frame: pl.DataFrame, name: str, what: str) -> None:

@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from mogd.candidates import as_candidates
 from mogd.datasets.base import PartialDataset, atomic_file
 from mogd.datasets.corrupt import CIFAR100_CLASSES
-from mogd.datasets.safe_pickle import load_plain
+from mogd.datasets.safe_pickle import load_batch
 from mogd.datasets.sources import IDX_FILES, Source, cache_folder, find, idx_file, source, where_to_put
 
 CLASS_NAMES = {
@@ -216,10 +216,7 @@ def _read_cifar(path: Path, wanted: Source) -> dict[str, np.ndarray]:
 
 
 def _decode_batch(content: IO[bytes], shape: tuple[int, ...], where: str) -> tuple[np.ndarray, np.ndarray]:
-    found: Any = load_plain(content, where)
-    if not isinstance(found, dict):
-        raise ValueError(f"{where} must hold a dictionary; got {type(found).__name__}")
-    found = {key.decode("latin-1") if isinstance(key, bytes) else key: value for key, value in found.items()}
+    found = load_batch(content, where)
     data, labels = np.asarray(found.get("data")), np.asarray(found.get("fine_labels", found.get("labels")))
     n, size = shape[0], int(np.prod(shape[1:]))
     if data.dtype != np.uint8 or data.shape != (n, size) or labels.shape != (n,) or labels.dtype.kind not in "iu":

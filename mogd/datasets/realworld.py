@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.io import loadmat
-from scipy.io.matlab import MatReadError
 
 from mogd.candidates import as_candidates, name_rows
+from mogd.datasets import matlab
+from mogd.datasets.apart import MEMORY_LIMIT, read_apart
 from mogd.datasets.base import PartialDataset
-from mogd.datasets.sources import Source, find, source, where_to_put
+from mogd.datasets.sources import SOURCES, Source, find, source, where_to_put
 
 # features, true labels, candidates; whether the two label matrices have a column per row
 SCHEMAS = ((("data", "target", "partial_target"), True), (("features", "logitlabels", "p_labels"), False))
 _KEYS = tuple(key for keys, _ in SCHEMAS for key in keys)
-_DAMAGED = (ValueError, TypeError, KeyError, IndexError, EOFError, OSError, MemoryError, zlib.error, MatReadError)
 
 
 def load(name: str) -> PartialDataset:
@@ -51,20 +49,22 @@ def load_file(path: str | os.PathLike[str], wanted: Source) -> PartialDataset:
     return dataset
 
 
-def read_mat(path: str | os.PathLike[str], *, name: str | None = None) -> PartialDataset:
+def read_mat(
+    path: str | os.PathLike[str], *, name: str | None = None, memory_limit: int = MEMORY_LIMIT
+) -> PartialDataset:
     """Any MATLAB file with `data`, `target`, `partial_target`, or with `features`, `logitlabels`, `p_labels`.
 
-    The classes are numbered from 0. True labels may be missing from the file.
+    The classes are numbered from 0. True labels may be missing from the file. It is read in a process of its own that
+    may take `memory_limit` bytes, unless it is, by its SHA-256, one of the genuine files that the library knows.
     """
-    found = _variables(Path(path))
+    found = _variables(Path(path), memory_limit)
     fitting = [schema for schema in SCHEMAS if schema[0][0] in found and schema[0][2] in found]
     if not fitting:
         wanted = " or ".join(", ".join(keys) for keys, _ in SCHEMAS)
         raise ValueError(f"{path} must hold {wanted}; got {', '.join(sorted(found)) or 'none of them'}")
     keys, transposed = fitting[0]
-    X, true, partial = (found.get(key) for key in keys)
-    X = _features(X, path)
-    matrix = _by_row(partial, len(X), transposed, keys[2], path)
+    X, true = _features(found[keys[0]], path), found.get(keys[1])
+    matrix = _by_row(found[keys[2]], len(X), transposed, keys[2], path)
     y = None
     if true is not None:
         truth = _by_row(true, len(X), transposed, keys[1], path)
@@ -80,63 +80,34 @@ def read_mat(path: str | os.PathLike[str], *, name: str | None = None) -> Partia
     return PartialDataset(name or Path(path).stem, X, candidates, y)
 
 
-def _variables(path: Path) -> dict[str, Any]:
-    try:
-        return dict(_variables_5(path))
-    except NotImplementedError:  # how scipy says that the file is of version 7.3
-        return _variables_73(path)
-    except FileNotFoundError:
-        raise
-    except _DAMAGED as error:
-        raise ValueError(f"{path} is no readable MATLAB file: it is cut, damaged or something else ({error})") from None
+def _variables(path: Path, memory_limit: int) -> matlab.Matrices:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    with path.open("rb") as file:
+        genuine = hashlib.file_digest(file, "sha256").hexdigest() in {known.sha256 for known in SOURCES.values()}
+    if genuine:
+        return matlab.read_matrices(path, _KEYS)
+    way_out = "pass read_mat(…, memory_limit=…) in bytes if it is genuine"
+    with (
+        read_apart(
+            matlab.__file__, path, *_KEYS, what="MATLAB file", way_out=way_out, memory_limit=memory_limit
+        ) as answer,
+        np.load(answer, allow_pickle=False) as found,
+    ):
+        return {key: found[key] for key in found.files}
 
 
-def _variables_5(path: Path) -> dict[str, Any]:
-    return {key: value for key, value in loadmat(path, variable_names=list(_KEYS)).items() if key in _KEYS}
-
-
-def _variables_73(path: Path) -> dict[str, Any]:
-    try:
-        import h5py
-    except ImportError:
-        raise ImportError(f"{path} is a MATLAB 7.3 file, which needs h5py: pip install 'mogd[mat73]'") from None
-    try:
-        with h5py.File(path, "r") as file:
-            return {key: _matlab_73(file[key]) for key in _KEYS if key in file}
-    except _DAMAGED as error:
-        raise ValueError(f"{path} is no readable MATLAB 7.3 file: it is cut or damaged ({error})") from None
-
-
-def _matlab_73(item: Any) -> Any:
-    """HDF5 holds MATLAB's columns as rows; a sparse matrix is a group with its number of rows as an attribute."""
-    if "MATLAB_sparse" not in item.attrs:
-        return np.asarray(item).T
-    pointers = np.asarray(item["jc"], dtype=np.int64)
-    shape = int(item.attrs["MATLAB_sparse"]), len(pointers) - 1
-    if "data" not in item:  # MATLAB leaves the values out when there are none
-        return sp.csc_matrix(shape)
-    return sp.csc_matrix((np.asarray(item["data"], dtype=float), np.asarray(item["ir"]), pointers), shape=shape)
-
-
-def _dense(value: Any) -> np.ndarray:
-    return value.toarray() if sp.issparse(value) else np.asarray(value)
-
-
-def _features(value: Any, path: Any) -> np.ndarray:
-    X = _dense(value)
-    if X.ndim != 2 or X.dtype.kind not in "fiub":
-        raise ValueError(f"{path}: the features must be a matrix of numbers; got {X.dtype} of shape {X.shape}")
-    X = np.ascontiguousarray(X, dtype=np.float64)
+def _features(value: np.ndarray, path: Any) -> np.ndarray:
+    X = np.ascontiguousarray(value, dtype=np.float64)
     bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
     if len(bad):
         raise ValueError(f"{path}: the features contain NaN or infinity in {name_rows(bad)}")
     return X
 
 
-def _by_row(value: Any, n: int, transposed: bool, key: str, path: Any) -> np.ndarray:
+def _by_row(matrix: np.ndarray, n: int, transposed: bool, key: str, path: Any) -> np.ndarray:
     """The 0/1 matrix with one row per row of features: the schema's orientation first, then the only one that fits."""
-    matrix = _dense(value)
-    if matrix.ndim != 2 or n not in matrix.shape:
+    if n not in matrix.shape:
         raise ValueError(f"{path}: {key} must have {n} rows or columns, as the features have rows; got {matrix.shape}")
     if matrix.shape[1 if transposed else 0] != n:
         transposed = not transposed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mogd.experiments.spec import default_label
+from mogd.experiments.spec import PACKAGED, default_label
 
 DEFAULT = Path("benchmarks") / "paper.toml"
 SAME_ROW = {"mogd-paper": "mogd"}  # both forms stand beside the paper's one MoGD
@@ -28,7 +28,7 @@ class PaperFigures:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self._found: dict[tuple[str, str, str, str], Figure] = {}
-        path = Path(path) if path is not None else DEFAULT
+        path = Path(path) if path is not None else DEFAULT if DEFAULT.is_file() else PACKAGED / "paper.toml"
         if path.is_file():
             for table in tomllib.loads(path.read_text(encoding="utf-8"))["table"]:
                 self._add(table)

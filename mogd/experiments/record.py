@@ -35,6 +35,17 @@ def read_records(paths: Iterable[str | os.PathLike[str]]) -> list[Record]:
     return list(found.values())
 
 
+def count_records(path: Path) -> int:
+    """How many whole lines a file has."""
+    return len(_whole_lines(path)) if path.exists() else 0
+
+
+def keys_after(path: Path, count: int) -> set[str]:
+    """The keys of the records behind the first `count`, but those that failed."""
+    added = (json.loads(line) for line in _whole_lines(path)[count:])
+    return {record["key"] for record in added if record["error"] is None}
+
+
 class RecordFile:
     """A file of records that one process at a time may append to; a torn last line is cut off when it is opened."""
 

@@ -20,7 +20,7 @@ from mogd.algorithms import did_you_mean
 from mogd.datasets.sources import SOURCES
 from mogd.experiments.data import is_here, needs_network, split_of
 from mogd.experiments.provenance import code_of, commit, has_changed
-from mogd.experiments.record import Record, RecordFile, read_records
+from mogd.experiments.record import Record, RecordFile, count_records, keys_after, read_records
 from mogd.experiments.spec import PLACE, Cell, Recipe
 
 BACKENDS = ("loky", "dask", "ray")
@@ -40,6 +40,7 @@ class Plan:
     missing: dict[str, int]  # data set -> cells left out
     seconds: float | None  # expected sum over the cells to do; None where nothing is known yet
     expected: Expectation  # of each cell
+    seen: int  # records that were in the file
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def plan(
     Of the cells whose code has changed, `confirm` of each method, panel and data set are run again.
     """
     path = records_path(recipe, folder)
+    seen = count_records(path)
     _fingerprint.cache_clear()
     records = [r for r in read_records([path]) if _is_of_present_data(r)] if path.exists() else []
     settled = set()
@@ -101,6 +103,7 @@ def plan(
         missing={name: left_out.count(name) for name in sorted(set(left_out))},
         seconds=sum(map(expected, todo)) if records or known else None,
         expected=expected,
+        seen=seen,
     )
 
 
@@ -113,21 +116,27 @@ def run(
 
     `address` names the scheduler of a running Dask or Ray cluster; without it a local one with `jobs` workers is made.
     """
-    _prepare(plan.todo)
     head, dirty = commit()
     work = {cell.key: cell.work for cell in plan.todo}
     fresh: dict[str, Record] = {}
     with RecordFile(plan.path) as file:
+        meanwhile = keys_after(plan.path, plan.seen)  # by another run, between the plan and the lock
+        todo = [cell for cell in plan.todo if cell.key not in meanwhile]
+        _prepare(todo)
         for record in plan.known:
+            if record["key"] in meanwhile:
+                continue
             file.append(record)
             fresh[record["key"]] = record
             on_record(record)
-        for record in _results(plan.todo, jobs, backend, address):
+        for record in _results(todo, jobs, backend, address):
             record |= {"work": work[record["key"]], "commit": head, "dirty": dirty}
             file.append(record)
             fresh[record["key"]] = record
             on_record(record)
-        mismatched = [s for s in plan.samples if any(_differ(old, fresh[key]) for key, old in s.again.items())]
+        mismatched = [
+            s for s in plan.samples if any(key not in fresh or _differ(old, fresh[key]) for key, old in s.again.items())
+        ]
         for sample in plan.samples:
             for old in sample.others if sample not in mismatched else []:
                 file.append(old | {"confirmed": code_of(old)})

@@ -30,6 +30,7 @@ WHOLE = {
     "test_rows": 1,
     "select_splits": 2,
 }  # least values
+PACKAGED = Path(__file__).parents[1] / "recipes"  # the project's folder `benchmarks`, as the package carries it
 PLACE = ("recipe", "scale", "panel", "label", "repetition", "order")  # where a cell is shown, not what it computes
 
 
@@ -141,11 +142,13 @@ class Recipe:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe given by its path, or by its name in the folder `benchmarks` or in this one."""
-    for path in (Path(name), Path("benchmarks") / f"{name}.toml", Path(f"{name}.toml")):
+    """The file of a recipe given by its path, or by its name in the folder `benchmarks`, in this one or the library."""
+    places = (Path(name), *(folder / f"{name}.toml" for folder in (Path("benchmarks"), Path(), PACKAGED)))
+    for path in places:
         if path.is_file():
             return path
-    known = ", ".join(sorted(path.stem for path in Path("benchmarks").glob("*.toml") if path.stem != "paper"))
+    found = {path.stem for folder in (Path("benchmarks"), PACKAGED) for path in folder.glob("*.toml")}
+    known = ", ".join(sorted(found - {"paper"}))
     raise FileNotFoundError(f"no recipe {str(name)!r}: give the path of a TOML file, or one of {known or 'none here'}")
 
 
@@ -155,7 +158,7 @@ def command(recipe: str, scale: str) -> str:
         path = find_recipe(recipe)
     except FileNotFoundError:
         path = Path("benchmarks") / f"{recipe}.toml"
-    return f"mogd bench {path.as_posix()} --scale {scale}"
+    return f"mogd bench {recipe if path.parent == PACKAGED else path.as_posix()} --scale {scale}"
 
 
 def in_recipes(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -181,7 +184,13 @@ def scales(path: str | Path) -> list[str]:
 
 def load_recipe(path: str | Path, scale: str = "laptop") -> Recipe:
     """Read a recipe and lay one of its scales over it; an unknown word is an error."""
-    path = Path(path)
+    try:
+        return _load_recipe(Path(path), scale)
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"{path} has a value of another kind than a recipe takes: {error}") from None
+
+
+def _load_recipe(path: Path, scale: str) -> Recipe:
     table = _read(path)
     title, panels, overlays = table.pop("title", path.stem), table.pop("panel", []), table.pop("scale", {})
     if scale not in overlays:

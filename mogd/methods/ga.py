@@ -20,9 +20,10 @@ class GA(Method):
         """The risk of each class on the batch, and how much weight of complementary labels each class has there."""
         ruled_out = (~batch.candidates).to(logits.dtype) * batch.weight[:, None]
         count = ruled_out.sum(dim=0)
-        # sums of ℓ_k over the pairs that rule out j, as one K×K product; a class absent from the batch counts nothing
-        mean = (ruled_out.T @ -log_softmax(logits, dim=1)) / count.clamp(min=1e-12)[:, None]  # Ê_j[ℓ_k]
-        risk = self.prior_ @ mean - (len(count) - 1) * self.prior_ * mean.diagonal()
+        share = ruled_out / count.clamp(min=1e-12)  # of a row in Ê_j; a class absent from the batch counts nothing
+        losses = -log_softmax(logits, dim=1)  # ℓ_k
+        # Σ_j π̄_j Ê_j[ℓ_k] − (K − 1) π̄_k Ê_k[ℓ_k], without the K×K matrix of all Ê_j[ℓ_k]
+        risk = (share @ self.prior_) @ losses - (len(count) - 1) * self.prior_ * (share * losses).sum(dim=0)
         return risk, count
 
     def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:

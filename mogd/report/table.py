@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mogd.datasets.frames import defused
 from mogd.report.markup import Markup, el, join
 
 SIGNS = {
@@ -172,5 +173,5 @@ def to_csv(tables: Iterable[Table]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: defused(value) for key, value in row.items()} for row in rows)
     return out.getvalue()

@@ -1,0 +1,120 @@
+"""What holds whatever the content: tables, records and saved models survive a round trip, and damage is seen."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from fuzz import make_input, mutate
+from fuzz_readers import READERS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from reliability import page
+
+from mogd.datasets.frames import defused, read_frame, write_frame
+from mogd.experiments.record import RecordFile, read_records
+from mogd.modelfolder import read_folder, write_folder
+
+ROOT = Path(__file__).parents[1]
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+FLOATS = arrays(np.float64, array_shapes(max_dims=3, max_side=5), elements=st.floats(-1e9, 1e9))
+
+
+@QUICK
+@given(cells=st.lists(TEXT, min_size=1, max_size=20), separator=st.sampled_from([".csv", ".tsv"]))
+def test_text_survives_a_text_file_but_for_formulas(cells: list[str], separator: str) -> None:
+    columns = {"name": cells, "n": list(range(len(cells)))}
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_frame(Path(folder) / f"t{separator}", columns)
+        read = pl.read_csv(path, separator="\t" if separator == ".tsv" else ",", infer_schema=False)
+        assert read["name"].to_list() == [defused(cell) for cell in cells]
+        assert read_frame(path)["n"].to_list() == columns["n"]
+    for cell in cells:
+        assert not defused(cell).startswith(("=", "@"))
+        assert defused(cell) in (cell, f"'{cell}")
+
+
+@QUICK
+@given(records=st.lists(st.dictionaries(TEXT, PLAIN, max_size=4), max_size=4), cut=st.integers(1, 30))
+def test_records_survive_and_a_torn_line_costs_itself_alone(records: list[dict[str, Any]], cut: int) -> None:
+    place = dict.fromkeys(("recipe", "scale", "panel", "dataset", "setting", "label", "fold"), "x")
+    lines = [record | place | {"repetition": i} for i, record in enumerate(records)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r.jsonl"
+        with RecordFile(path) as file:
+            for line in lines:
+                file.append(line)
+        assert read_records([path]) == json.loads(json.dumps(lines))
+        if lines:
+            path.write_bytes(path.read_bytes()[:-cut])
+            assert read_records([path])[: len(lines) - 1] == json.loads(json.dumps(lines[:-1]))[: len(lines)]
+
+
+@QUICK
+@given(described=st.dictionaries(TEXT.filter(bool), PLAIN, max_size=4), found=st.dictionaries(TEXT, FLOATS, max_size=3))
+def test_a_model_folder_survives_whatever_it_holds(described: dict[str, Any], found: dict[str, np.ndarray]) -> None:
+    own = {"library": "0", "algorithm": "a", "described": described}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m"
+        write_folder(path, own, {"weights": found, "resolved": found})
+        read, files = read_folder(path)
+        assert {key: read[key] for key in own} == json.loads(json.dumps(own))
+        for role in ("weights", "resolved"):
+            assert files[role].keys() == found.keys()
+            assert all(np.array_equal(files[role][name], value) for name, value in found.items())
+
+
+@QUICK
+@given(which=st.integers(0, 1), at=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_a_changed_bit_of_a_model_never_goes_unseen(which: int, at: int, bit: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m"
+        write_folder(path, {"library": "0", "algorithm": "a"}, {"weights": {"x": np.arange(50.0)}})
+        before = read_folder(path)
+        file = sorted(path.iterdir())[which]
+        content = bytearray(file.read_bytes())
+        content[at % len(content)] ^= 1 << bit
+        file.write_bytes(content)
+        with suppress(ValueError):  # a change of blank space in the JSON means nothing
+            read, files = read_folder(path)
+            assert which == 0
+            assert read == before[0]
+            assert np.array_equal(files["weights"]["x"], before[1]["weights"]["x"])
+
+
+def test_the_fuzzer_makes_the_same_inputs_every_time_and_changes_most() -> None:
+    reader = next(reader for reader in READERS if reader.name == "records")
+    with tempfile.TemporaryDirectory() as folder:
+        seeds = reader.seeds(Path(folder))
+    made = [make_input(reader, seeds, number) for number in range(50)]
+    assert made == [make_input(reader, seeds, number) for number in range(50)]
+    assert len({json.dumps({k: v.hex() for k, v in files.items()}) for files in made}) > 40
+    from random import Random
+
+    assert mutate(b"", Random(0)) == b""
+
+
+def test_the_page_is_made_of_the_last_run() -> None:
+    """And that run tried enough and found nothing."""
+    found = json.loads((ROOT / "results" / "fuzz.json").read_text())
+    assert (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8") == page(found)
+    assert set(found["readers"]) == {reader.name for reader in READERS}
+    assert all(reader["tried"] >= 2000 and not reader["bad"] for reader in found["readers"].values())
+
+
+def test_the_hashes_are_those_of_the_pins() -> None:
+    pins = (ROOT / "constraints.txt").read_text().split()
+    locked = [line.split(" ")[0] for line in (ROOT / "requirements-ci.txt").read_text().splitlines() if "==" in line]
+    assert locked == pins, "constraints.txt was changed: make lock"
