@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from mogd.callbacks.base import Callback, Run
+from mogd.guard import all_finite, divergence
 from mogd.methods.base import Method, Output, TrainingData
 from mogd.methods.common import with_features
 
@@ -44,7 +45,7 @@ class CleanPretraining(Callback):
         n_rows = min(run.settings.batch_size, len(run.data.x))
         epoch_steps = math.ceil(len(run.data.x) / run.settings.batch_size)
         left = round(self.fraction * run.settings.epochs * len(run.data.x) / n_rows)
-        optimizer = run.optimizer()
+        optimizer = run.new_optimizer()
         for group in optimizer.param_groups:
             group["lr"] = lr = run.settings.lr if self.lr is None else self.lr
         run.model.train()
@@ -52,6 +53,9 @@ class CleanPretraining(Callback):
             began, count = time.perf_counter(), min(left, epoch_steps)
             loss = sum(self._step(run, optimizer, n_rows) for _ in range(count)) / count
             left -= count
+            if not (math.isfinite(loss) and all_finite(run.model.parameters())):
+                everything = torch.arange(len(run.data.clean_y))
+                raise divergence(f"{PHASE}, clean rows", f"the loss is {loss}", everything, run.data.clean_x, lr)
             entry = {"phase": PHASE, "epoch": 0, "steps": count, "loss": loss, "lr": lr}
             run.note(entry | {"seconds": time.perf_counter() - began})
 
@@ -75,6 +79,7 @@ class CleanPretraining(Callback):
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
+        run.check_interrupt()
         return float(loss.detach())
 
     @staticmethod
