@@ -18,10 +18,7 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
 
 
 def divergence(where: str, what: str, rows: Tensor, x: Tensor, lr: float) -> ValueError:
-    """The error that stops a run: where it diverged, by which rows, and the likely cause.
-
-    `x` holds the features of the rows.
-    """
+    """The error that stops a run: where it diverged, by which rows (of the features `x`), and the likely cause."""
     mend = f"lower lr, which is {lr}, or scale the features, for instance by scale='standard'"
     largest = x.flatten(1).double().abs().amax(dim=1) if x.is_floating_point() else x.new_zeros(len(x)).double()
     if len(largest) and float(largest.max()) > LARGE:

@@ -7,15 +7,13 @@ import warnings
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.datasets import load_digits
 
 import mogd
 from mogd import PartialLabelClassifier
 from mogd.algorithms import make_method
-from mogd.callbacks import Callback, make_callback
-from mogd.methods.base import Batch, Method, TrainingData
-from mogd.nets import mlp
+from mogd.callbacks import Callback
+from mogd.methods.base import Batch, Method
 
 REFINEMENTS: dict[str, dict[str, Any]] = {
     "clean-weight": {"weight": 3.0, "start_fraction": 0.4},
@@ -38,13 +36,10 @@ def rows(images: bool = False) -> tuple[tuple[np.ndarray, np.ndarray], dict[str,
 
 
 def usable(name: str) -> list[dict[str, Any]]:
-    """All callbacks that a method does not refuse."""
-    clean_y = torch.arange(40) % 10
-    x, candidates = torch.zeros(40, 64), torch.eye(10, dtype=torch.bool)[clean_y]
-    data = TrainingData(x, candidates, torch.ones(40), x, clean_y)
-    made = {callback: make_callback(callback, **params) for callback, params in REFINEMENTS.items()}
-    found = [key for key, callback in made.items() if not callback.refusal(make_method(name), mlp((64,), 10), data)]
-    return [{"name": callback, **REFINEMENTS[callback]} for callback in found]
+    """All callbacks but those that a method refuses."""
+    method = make_method(name)
+    refused = {"loss-schedule": not method.uses_surrogate, "clean-pretraining": not method.train_on_clean}
+    return [{"name": key, **params} for key, params in REFINEMENTS.items() if not refused.get(key)]
 
 
 def classifier(method: str | Method, callbacks: list[Any], **changes: Any) -> PartialLabelClassifier:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from mogd.algorithms import DEEP
 from mogd.callbacks import Callback, Run
 from mogd.callbacks.checkpoint import Checkpoint
-from mogd.callbacks.checkpoint_files import places, read_last
+from mogd.callbacks.checkpoint_files import read_last
 from mogd.callbacks.state import put_back, take_apart
 from mogd.methods.base import Batch, Output
 from mogd.methods.mogd import MoGD
@@ -46,6 +47,13 @@ def test_every_callback_resumes_to_the_same_bits(callback: str, tmp_path: Path) 
     callbacks = [{"name": callback, **REFINEMENTS[callback]}]
     expected = bits(fitted("mogd", callbacks))
     assert bits(broken_and_resumed(tmp_path, 9, "mogd", callbacks)) == expected
+
+
+def test_early_stopping_remembers_the_best_epoch_of_a_run_that_was_broken(tmp_path: Path) -> None:
+    how: Any = {"lr": 2.0, "epochs": 12}  # the best epoch is one before the break
+    callbacks = [{"name": "early-stopping", "patience": 3}]
+    expected = bits(fitted("pce", callbacks, **how))
+    assert bits(broken_and_resumed(tmp_path, 13, "pce", callbacks, **how)) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,6 +118,24 @@ def test_a_network_without_a_forward_derivative_resumes_to_the_same_bits(tmp_pat
     how: Any = {"backbone": Net(), "backbone_params": None}
     expected = bits(fitted("mogd", ["auto"], **how))
     assert bits(broken_and_resumed(tmp_path, 7, "mogd", ["auto"], **how)) == expected
+
+
+class Shift(PCE):
+    """Optimises a parameter beside the model, under a name of its own."""
+
+    def start(self, model: nn.Module, data: Any, generator: torch.Generator) -> None:
+        self.shift = nn.Parameter(torch.zeros(10))
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [self.shift]
+
+    def confidence(self, out: Output, batch: Batch) -> Tensor:
+        out.logits = out.logits + self.shift
+        return super().confidence(out, batch)
+
+
+def test_parameters_beside_the_model_are_held_wherever_they_are_kept(tmp_path: Path) -> None:
+    assert bits(broken_and_resumed(tmp_path, 7, Shift(), [])) == bits(fitted(Shift(), []))
 
 
 def test_a_finished_run_is_found_finished(tmp_path: Path) -> None:
@@ -228,67 +254,6 @@ def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert bits(fitted("pce", [Checkpoint(tmp_path, resume=True), Breaks(1)])) == bits(fitted("pce", []))
 
 
-@pytest.mark.parametrize("at", [1, 5, 8])
-def test_ctrl_c_ends_after_the_batch_and_the_run_goes_on_from_there(at: int, tmp_path: Path) -> None:
-    class PressesCtrlC(Breaks):
-        def on_batch(self, batch: Batch) -> Batch:
-            try:
-                return super().on_batch(batch)
-            except Break:
-                os.kill(os.getpid(), signal.SIGINT)
-                return batch
-
-    handler = signal.getsignal(signal.SIGINT)
-    callbacks = usable("mogd")
-    expected = bits(fitted("mogd", callbacks))
-    with pytest.raises(KeyboardInterrupt, match=r"in epoch \d of 5: it is saved; go on with Checkpoint\(.*resume=True"):
-        fitted("mogd", [*callbacks, Checkpoint(tmp_path, every=100), PressesCtrlC(at)])
-    assert signal.getsignal(signal.SIGINT) is handler
-    assert places(tmp_path)[0] == {1: (0, 1), 5: (1, 1), 8: (1, 4)}[at]
-    assert bits(fitted("mogd", [*callbacks, Checkpoint(tmp_path, resume=True)])) == expected
-    with pytest.raises(KeyboardInterrupt, match=r"nothing is saved; .*\(in the shell --checkpoint FOLDER\)"):
-        fitted("mogd", [*callbacks, PressesCtrlC(at)])
-
-
-def test_a_program_that_handles_ctrl_c_itself_goes_on_to(tmp_path: Path) -> None:
-    class PressesCtrlC(Callback):
-        def on_epoch_end(self, run: Run, entry: dict[str, Any]) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    heard: list[int] = []
-
-    def own(number: int, frame: Any) -> None:
-        heard.append(number)
-
-    before = signal.signal(signal.SIGINT, own)
-    try:
-        fitted("pce", [PressesCtrlC()])
-        assert signal.getsignal(signal.SIGINT) is own
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert len(heard) == 5
-
-
-def test_a_second_ctrl_c_ends_at_once() -> None:
-    class PressesTwice(Callback):
-        def on_batch(self, batch: Batch) -> Batch:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
-            raise AssertionError("the batch went on")
-
-    with pytest.raises(KeyboardInterrupt):
-        fitted("pce", [PressesTwice()])
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_another_thread_trains_too(tmp_path: Path) -> None:
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(bits(fitted("pce", [Checkpoint(tmp_path)]))))
-    thread.start()
-    thread.join()
-    assert found == [bits(fitted("pce", []))]
-
-
 def test_what_a_checkpoint_cannot_hold_is_said_before_training(tmp_path: Path) -> None:
     class Locks(Callback):
         def start(self, run: Run) -> None:
@@ -325,45 +290,11 @@ def test_values_come_back_as_they_were() -> None:
     assert torch.equal(empty.expanded_, torch.ones(4, 3))
 
 
-class BadGradient(PCE):
-    """A finite loss whose gradient is not, at the `at`-th batch."""
-
-    def __init__(self, at: int = 3) -> None:
-        super().__init__()
-        self.at = at
-
-    def start(self, model: nn.Module, data: Any, generator: torch.Generator) -> None:
-        self.seen_ = 0
-
-    def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
-        self.seen_ += 1
-        loss = super().objective(out, confidence, batch)
-        return loss + (0 * loss).sqrt() if self.seen_ == self.at else loss
-
-
-@pytest.mark.parametrize(("at", "where"), [(3, "epoch 1, batch 3"), (4, "epoch 1, batch 4"), (5, "epoch 2, batch 1")])
-def test_a_gradient_that_is_not_finite_names_its_batch(at: int, where: str, tmp_path: Path) -> None:
-    shown: list[list[int]] = []
-
-    class Sees(Callback):
-        observer = True
-
-        def on_batch(self, batch: Batch) -> Batch:
-            shown.append(batch.index.tolist())
-            return batch
-
-    with pytest.raises(ValueError, match=rf"training diverged in {where} of 4 \(rows .*its gradient, .*lower lr") as e:
-        fitted(BadGradient(at), [Checkpoint(tmp_path), Sees()])
-    assert f"({', '.join(map(str, shown[at - 1][:5]))}" in str(e.value).replace("(rows ", "(")
-    described, tensors = read_last(tmp_path) or ({}, {})
-    assert described["state"]["at"]["of"]["epoch"] == (0 if at < 5 else 1)
-    assert all(tensor.isfinite().all() for tensor in tensors.values())
-
-
-def test_large_features_are_named_as_the_likely_cause() -> None:
-    given, clean = rows()
-    given[0][7] = 1e30
-    with pytest.raises(
-        ValueError, match=r"diverged in .*the features of row 7 reach 1e\+30, the likely cause: lower lr"
-    ):
-        classifier("pce", [], backbone="linear", backbone_params=None).fit(*given, **clean)
+@pytest.mark.slow
+def test_real_kills_resume_to_the_same_bits(tmp_path: Path) -> None:
+    root, out = Path(__file__).parents[1], tmp_path / "kills.json"
+    command = [sys.executable, "-m", "benchmarks.kill_and_resume", "--kills", "14", "--out", str(out)]
+    subprocess.run(command, cwd=root, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    summary = json.loads(out.read_text())
+    assert summary["same_bits"] == summary["kills"] == 14
+    assert len(summary["methods"]) == len(DEEP)

@@ -99,6 +99,7 @@ class Run:
             return
         notes = [note for callback in self.callbacks if (note := callback.on_interrupt(self))]
         where = f"epoch {min(self.at.epoch + 1, self.settings.epochs)} of {self.settings.epochs}"
+        where += f" after batch {self.at.step}" if self.at.step else ""
         lost = (
             "nothing is saved; a run with callbacks=['auto', Checkpoint('FOLDER')] (in the shell --checkpoint FOLDER) "
             "can be resumed"

@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import mogd
 from mogd.callbacks.base import Callback, Run
@@ -107,8 +108,15 @@ def state_of(run: Run) -> tuple[dict[str, Any], Tensors]:
     rows = frozenset(id(getattr(run.data, name)) for name in DATA)
     parts: dict[str, Any] = {name: take_apart(part, name, tensors, rows) for name, part in _objects(run).items()}
     assert run.optimizer is not None
-    values = {"optimizer": run.optimizer.state_dict(), "confidence": run.confidence, "weight": run.data.weight}
-    values |= {"history": run.history, "stop": run.stop, "random": _random_state(run.data.x)}
+    values = {
+        "optimizer": run.optimizer.state_dict(),
+        "parameters": _others(run),
+        "confidence": run.confidence,
+        "weight": run.data.weight,
+        "history": run.history,
+        "stop": run.stop,
+        "random": _random_state(run.data.x),
+    }
     return parts | {name: take_apart(value, name, tensors) for name, value in values.items()}, tensors
 
 
@@ -116,7 +124,8 @@ def restore_run(run: Run, state: dict[str, Any], tensors: Tensors) -> None:
     """Put the state into a run that has just been started."""
     for name, part in _objects(run).items():
         put_back(part, state[name], tensors)
-    found = {n: put_back(None, state[n], tensors) for n in ("optimizer", "confidence", "weight", "random")}
+    found = {name: put_back(None, state[name], tensors) for name in ("optimizer", "confidence", "weight", "random")}
+    put_back(_others(run), state["parameters"], tensors)
     assert run.optimizer is not None
     run.optimizer.load_state_dict(found["optimizer"])
     run.confidence.copy_(found["confidence"])
@@ -132,15 +141,23 @@ def _objects(run: Run) -> dict[str, Any]:
     """What changes in place."""
     own: dict[str, Any] = {"model": run.model, "method": run.method, "generator": run.generator, "at": run.at}
     own |= {f"callback{i}": callback for i, callback in enumerate(_changing(run))}
-    own["augment"] = None if run.augment is None else _Attributes(run.augment)
+    augment = run.augment
+    own["augment"] = _Attributes(augment) if isinstance(augment, FunctionType) else augment
     return {name: part for name, part in own.items() if part is not None}
 
 
 class _Attributes:
-    """Those of a function, say: an augmentation may have a state."""
+    """Those of a function: an augmentation may have a state."""
 
-    def __init__(self, owner: Any) -> None:
-        self.__dict__ = vars(owner)
+    def __init__(self, function: FunctionType) -> None:
+        self.__dict__ = vars(function)
+
+
+def _others(run: Run) -> list[nn.Parameter]:
+    """What is optimised beside the model, wherever it is kept."""
+    assert run.optimizer is not None
+    of_model = {id(p) for p in run.model.parameters()}
+    return [p for group in run.optimizer.param_groups for p in group["params"] if id(p) not in of_model]
 
 
 def _changing(run: Run) -> list[Callback]:

@@ -53,15 +53,14 @@ class CleanPretraining(Callback):
             began, count = time.perf_counter(), min(left, epoch_steps)
             loss = sum(self._step(run, optimizer, n_rows) for _ in range(count)) / count
             left -= count
-            if not (math.isfinite(loss) and all_finite(run.model.parameters())):
-                everything = torch.arange(len(run.data.clean_y))
-                raise divergence(f"{PHASE}, clean rows", f"the loss is {loss}", everything, run.data.clean_x, lr)
+            if not all_finite(run.model.parameters()):
+                raise self._divergence(run, "its gradient, or the step along it, is not finite", lr)
             entry = {"phase": PHASE, "epoch": 0, "steps": count, "loss": loss, "lr": lr}
             run.note(entry | {"seconds": time.perf_counter() - began})
 
     def _step(self, run: Run, optimizer: torch.optim.Optimizer, n_rows: int) -> float:
         data, draws = run.data, run.generator
-        rows = torch.randperm(len(data.clean_y), generator=draws)[:n_rows].to(data.clean_y.device)
+        self.rows = rows = torch.randperm(len(data.clean_y), generator=draws)[:n_rows].to(data.clean_y.device)
         x, y = data.clean_x[rows], data.clean_y[rows]
         x = run.augment(x) if run.augment is not None and self.augment else x
         others = self._others(run, n_rows)
@@ -76,11 +75,17 @@ class CleanPretraining(Callback):
             for callback in run.callbacks:
                 callback.on_output(out, batch)
             loss = loss if out.losses is None else loss + out.losses.mean()
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._divergence(run, f"the loss is {value}", optimizer.param_groups[0]["lr"])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         run.check_interrupt()
-        return float(loss.detach())
+        return value
+
+    def _divergence(self, run: Run, what: str, lr: float) -> ValueError:
+        return divergence(f"{PHASE}, at the clean", what, self.rows, run.data.clean_x[self.rows], lr)
 
     @staticmethod
     def _others(run: Run, n_rows: int) -> torch.Tensor:
