@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-COMMAND = "OMP_NUM_THREADS=1 python -m benchmarks.kill_and_resume --kills {kills} --out {out}"
+COMMAND = "OMP_NUM_THREADS=1 python -m benchmarks.kill_and_resume --kills {kills} --seed {seed} --out {out}"
 # what a child need not import again, so that most moments lie in training
 PRELOADED = [
     "mogd.classifier",
@@ -149,7 +149,7 @@ def main() -> None:
     print(f"{same_bits} of {len(trials)} runs that were killed resumed to the same bits")
     if options.out:
         summary = {
-            "command": COMMAND.format(kills=options.kills, out=options.out),
+            "command": COMMAND.format(kills=options.kills, seed=options.seed, out=options.out),
             "kills": len(trials),
             "same_bits": same_bits,
             "before_the_first_checkpoint": sum(trial["checkpoint"] is None for trial in trials),
