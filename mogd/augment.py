@@ -177,6 +177,7 @@ def make_augmentation(name: str, shape: Sequence[int], generator: torch.Generato
             batch = transform(batch, generator)
         return batch
 
+    augment.alternate = alternate  # type: ignore[attr-defined]  # a checkpoint keeps its state
     return augment
 
 

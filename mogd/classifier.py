@@ -192,9 +192,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
             raise ValueError(
                 "clean_weight and a CleanWeight callback both say what a clean row weighs: give one of them"
             )
+        used = [callback for callback in chosen if not callback.observer]
         self.config_ = {
             "method": {"name": _name(method), **method.get_params()},
-            "callbacks": [{"name": callback.name(), **callback.get_params()} for callback in chosen],
+            "callbacks": [{"name": callback.name(), **callback.get_params()} for callback in used],
             "clean_weight": self.clean_weight,
             "profile": profile.as_dict(),
         }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mogd.callbacks.base import Augment, Callback, Run
-from mogd.candidates import name_rows
+from mogd.callbacks.base import Augment, Callback, Position, Run
+from mogd.guard import all_finite, divergence
 from mogd.methods.base import Method, TrainingData
 from mogd.optim import Muon
 
@@ -77,52 +79,108 @@ def train(
     for callback in callbacks:
         callback.start(run)
     try:
-        method.start(model, data, generator)
-        confidence = method.init_confidence(data.candidates).to(data.weight.dtype)
-        for callback in callbacks:
-            callback.before_training(run)
-        optimizer = run.optimizer()
-        for epoch in range(settings.epochs):
-            _train_epoch(run, confidence, optimizer, epoch)
-            if run.stop:
-                break
+        with _ending_after_the_batch(run):
+            _train(run)
     finally:
         for callback in callbacks:
             callback.end(run)
-    return confidence, run.history
+    return run.confidence, run.history
 
 
-def _train_epoch(run: Run, confidence: Tensor, optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    """Every row once, in a new order; the rows' confidences are written in place."""
+def _train(run: Run) -> None:
+    run.method.start(run.model, run.data, run.generator)
+    run.confidence = run.method.init_confidence(run.data.candidates).to(run.data.weight.dtype)
+    restored = [callback.restore(run) for callback in run.callbacks]
+    if not any(restored):
+        for callback in run.callbacks:
+            callback.before_training(run)
+        run.optimizer = run.new_optimizer()
+        run.save_point()
+    while run.at.epoch < run.settings.epochs and not run.stop:
+        _train_epoch(run)
+        run.save_point()
+        run.check_interrupt()
+
+
+def _train_epoch(run: Run) -> None:
+    """Every row once, in a new order, or the rest of an epoch that was interrupted; confidences change in place."""
     began = time.perf_counter()
-    model, method, settings, n_rows = run.model, run.method, run.settings, len(run.data.x)
+    model, method, settings, optimizer, at = run.model, run.method, run.settings, run.optimizer, run.at
+    assert optimizer is not None
+    n_rows, device, confidence = len(run.data.x), run.data.x.device, run.confidence
     n_steps = math.ceil(n_rows / settings.batch_size)
-    losses = torch.zeros(n_steps, device=run.data.weight.device, dtype=run.data.weight.dtype)
+    if at.order is None or at.losses is None:
+        at.order = torch.randperm(n_rows, generator=run.generator)
+        at.losses = torch.zeros(n_steps, device=device, dtype=run.data.weight.dtype)
+    losses, parts = at.losses, at.order.to(device).tensor_split(n_steps)  # equal parts: no last batch of one row
+    waits = device.type == "cuda"  # where asking for a loss would wait for it, all are asked for together at the end
     model.train()
-    order = torch.randperm(n_rows, generator=run.generator).to(run.data.x.device)
-    parts = order.tensor_split(n_steps)  # equal parts: no last batch of one row
-    for i, index in enumerate(parts):
+    for i in range(at.step, n_steps):
+        index = parts[i]
         for group in optimizer.param_groups:
-            group["lr"] = settings.lr_at(epoch + i / n_steps)
+            group["lr"] = settings.lr_at(at.epoch + i / n_steps)
 
         def step(loss: Tensor, i: int = i) -> None:
+            if not waits and not math.isfinite(loss.item()):
+                raise _divergence(run, parts, i, loss)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             losses[i] = loss.detach()
 
-        batch = run.batch(index, confidence[index], progress=epoch / settings.epochs)
+        batch = run.batch(index, confidence[index], progress=at.epoch / settings.epochs)
         confidence[index] = method.train_batch(model, batch, step, run.callbacks)
-    if not bool(losses.isfinite().all()):
+        at.step = i + 1
+        if run.interrupted:
+            at.seconds += time.perf_counter() - began
+            run.check_interrupt()
+    if waits and not all_finite([losses]):
         i = int((~losses.isfinite()).nonzero()[0])
-        raise ValueError(
-            f"training diverged in epoch {epoch + 1}, batch {i + 1} of {n_steps} ({name_rows(parts[i].tolist())}): the "
-            f"loss is {float(losses[i])}; lower lr, which is {settings.lr}, or scale the features, for instance by "
-            "scale='standard'"
-        )
-    entry = {"epoch": epoch + 1, "loss": float(losses.mean()), "lr": settings.lr_at(epoch)}
-    entry |= method.epoch_end(model, epoch) or {}
-    run.note(entry | {"seconds": time.perf_counter() - began})
+        raise _divergence(run, parts, i, losses[i])
+    if not all_finite(_parameters(run)):
+        raise _divergence(run, parts, n_steps, losses.mean())
+    entry = {"epoch": at.epoch + 1, "loss": float(losses.mean()), "lr": settings.lr_at(at.epoch)}
+    entry |= method.epoch_end(model, at.epoch) or {}
+    run.note(entry | {"seconds": at.seconds + time.perf_counter() - began})
+    run.at = Position(at.epoch + 1)
+
+
+def _divergence(run: Run, parts: Sequence[Tensor], i: int, loss: Tensor) -> ValueError:
+    """What to raise for batch `i`. Where parameters are not finite, the step on the batch before it made them so."""
+    by_step = i > 0 and not all_finite(_parameters(run))
+    rows = parts[i - 1 if by_step else i]
+    where = f"epoch {run.at.epoch + 1}, batch {i if by_step else i + 1} of {len(parts)}"
+    what = "its gradient, or the step along it, is not finite" if by_step else f"the loss is {float(loss.detach())}"
+    return divergence(where, what, rows, run.data.x[rows], run.settings.lr)
+
+
+def _parameters(run: Run) -> Iterator[Tensor]:
+    assert run.optimizer is not None
+    return (p for group in run.optimizer.param_groups for p in group["params"])
+
+
+@contextmanager
+def _ending_after_the_batch(run: Run) -> Iterator[None]:
+    """Within the block the first Ctrl-C is noted, and the run ends after the current batch; a second one ends it now.
+
+    Only in the main thread, which alone may do so, and only in place of Python's own handler: a program that handles,
+    or ignores, the signal goes on to.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield
+        return
+
+    def note(number: int, frame: Any) -> None:
+        if run.interrupted:
+            signal.default_int_handler(number, frame)
+        run.interrupted = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -35,6 +35,17 @@ class Optimisation(Protocol):
 
 
 @dataclass
+class Position:
+    """How far a run has come. Between epochs there is no order; within one, `step` of its batches are over."""
+
+    epoch: int = 0  # epochs that are over
+    step: int = 0
+    order: Tensor | None = None  # of the rows in the present epoch
+    losses: Tensor | None = None  # of its batches
+    seconds: float = 0.0  # that it took before it was interrupted
+
+
+@dataclass
 class Run:
     """One training run: what is trained, on what, and how far it has come."""
 
@@ -48,8 +59,12 @@ class Run:
     owner: Any = None  # the estimator that is being fitted, where there is one
     history: list[Entry] = field(default_factory=list)
     stop: bool = False  # set it to end the run after this epoch
+    at: Position = field(default_factory=Position)
+    confidence: Tensor = field(default_factory=lambda: torch.empty(0))  # of every row, once the method has started
+    optimizer: torch.optim.Optimizer | None = None  # of the epochs; a phase before them has its own
+    interrupted: bool = False  # by Ctrl-C: the run ends after the current batch
 
-    def optimizer(self) -> torch.optim.Optimizer:
+    def new_optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the model's parameters, the method's and the callbacks'."""
         of_callbacks = [p for callback in self.callbacks for p in callback.parameters()]
         return self.settings.build([*self.model.parameters()], [*self.method.parameters()], of_callbacks)
@@ -74,14 +89,33 @@ class Run:
             callback.on_epoch_end(self, entry)
         self.history.append(entry)
 
+    def save_point(self) -> None:
+        """Let the run be saved as it stands."""
+        for callback in self.callbacks:
+            callback.on_save_point(self)
+
+    def check_interrupt(self) -> None:
+        """Where Ctrl-C was pressed, let the run be saved and end it."""
+        if not self.interrupted:
+            return
+        notes = [note for callback in self.callbacks if (note := callback.on_interrupt(self))]
+        where = f"epoch {min(self.at.epoch + 1, self.settings.epochs)} of {self.settings.epochs}"
+        where += f" after batch {self.at.step}" if self.at.step else ""
+        lost = (
+            "nothing is saved; a run with callbacks=['auto', Checkpoint('FOLDER')] (in the shell --checkpoint FOLDER) "
+            "can be resumed"
+        )
+        raise KeyboardInterrupt(f"training was interrupted in {where}: {'; '.join(notes) or lost}")
+
 
 class Callback(BaseEstimator):
     """A refinement or an observer of training: every hook may stay as it is.
 
     A callback is a scikit-learn parameter object: the constructor stores, `start` builds what it keeps, in attributes
-    that end in `_`.
+    that end in `_`. These are what a checkpoint holds of it; what `start` can build again from the data needs no `_`.
     """
 
+    observer: ClassVar[bool] = False  # whether it looks on: without it the same is learned
     wants_features: ClassVar[bool] = False  # whether it reads `Output.features`
 
     @classmethod
@@ -100,6 +134,10 @@ class Callback(BaseEstimator):
         """What to optimise beside the model."""
         return []
 
+    def restore(self, run: Run) -> bool:
+        """Put the run where an earlier one stood, and say whether there was one; called once the method has started."""
+        return False
+
     def before_training(self, run: Run) -> None:
         """A phase of its own, before the first epoch."""
 
@@ -112,6 +150,13 @@ class Callback(BaseEstimator):
 
     def on_epoch_end(self, run: Run, entry: Entry) -> None:
         """Look at the run and add to the entry of its history."""
+
+    def on_save_point(self, run: Run) -> None:
+        """Called where the run can be saved as it stands: before the first epoch, and when each one is noted."""
+
+    def on_interrupt(self, run: Run) -> str | None:
+        """Ctrl-C was pressed, and a batch is over: save what can be, and say how to go on."""
+        return None
 
     def end(self, run: Run) -> None:
         """Called once, after the last epoch."""

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from mogd.callbacks.base import Callback, Run
+from mogd.guard import all_finite, divergence
 from mogd.methods.base import Method, Output, TrainingData
 from mogd.methods.common import with_features
 
@@ -44,7 +45,7 @@ class CleanPretraining(Callback):
         n_rows = min(run.settings.batch_size, len(run.data.x))
         epoch_steps = math.ceil(len(run.data.x) / run.settings.batch_size)
         left = round(self.fraction * run.settings.epochs * len(run.data.x) / n_rows)
-        optimizer = run.optimizer()
+        optimizer = run.new_optimizer()
         for group in optimizer.param_groups:
             group["lr"] = lr = run.settings.lr if self.lr is None else self.lr
         run.model.train()
@@ -52,12 +53,14 @@ class CleanPretraining(Callback):
             began, count = time.perf_counter(), min(left, epoch_steps)
             loss = sum(self._step(run, optimizer, n_rows) for _ in range(count)) / count
             left -= count
+            if not all_finite(run.model.parameters()):
+                raise self._divergence(run, "its gradient, or the step along it, is not finite", lr)
             entry = {"phase": PHASE, "epoch": 0, "steps": count, "loss": loss, "lr": lr}
             run.note(entry | {"seconds": time.perf_counter() - began})
 
     def _step(self, run: Run, optimizer: torch.optim.Optimizer, n_rows: int) -> float:
         data, draws = run.data, run.generator
-        rows = torch.randperm(len(data.clean_y), generator=draws)[:n_rows].to(data.clean_y.device)
+        self.rows = rows = torch.randperm(len(data.clean_y), generator=draws)[:n_rows].to(data.clean_y.device)
         x, y = data.clean_x[rows], data.clean_y[rows]
         if run.augment is not None and self.augment:
             x = run.augment(x, data.is_clean.nonzero().flatten()[rows])
@@ -73,10 +76,17 @@ class CleanPretraining(Callback):
             for callback in run.callbacks:
                 callback.on_output(out, batch)
             loss = loss if out.losses is None else loss + out.losses.mean()
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._divergence(run, f"the loss is {value}", optimizer.param_groups[0]["lr"])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        return float(loss.detach())
+        run.check_interrupt()
+        return value
+
+    def _divergence(self, run: Run, what: str, lr: float) -> ValueError:
+        return divergence(f"{PHASE}, at the clean", what, self.rows, run.data.clean_x[self.rows], lr)
 
     @staticmethod
     def _others(run: Run, n_rows: int) -> torch.Tensor:

@@ -40,7 +40,7 @@ class EarlyStopping(Callback):
         data = run.data
         order = torch.randperm(len(data.clean_y), generator=run.generator).to(data.clean_y.device)
         held, kept = order.tensor_split([round(self.holdout * len(order))])
-        self.x_, self.y_ = data.clean_x[held], data.clean_y[held]
+        self.held_x, self.held_y = data.clean_x[held], data.clean_y[held]
         clean_rows = data.is_clean.nonzero().flatten()  # in the order of clean_x
         if len(clean_rows):
             data.weight[clean_rows[held]] = 0.0
@@ -51,9 +51,9 @@ class EarlyStopping(Callback):
     def on_epoch_end(self, run: Run, entry: Entry) -> None:
         if "phase" in entry:
             return
-        logits = forward_in_chunks(run.model, self.x_)
-        entry["held_out_loss"] = loss = float(cross_entropy(logits, self.y_))
-        entry["held_out_accuracy"] = float((logits.argmax(dim=1) == self.y_).double().mean())
+        logits = forward_in_chunks(run.model, self.held_x)
+        entry["held_out_loss"] = loss = float(cross_entropy(logits, self.held_y))
+        entry["held_out_accuracy"] = float((logits.argmax(dim=1) == self.held_y).double().mean())
         self.waited_ += 1
         if loss < self.best_:
             self.best_, self.waited_, self.state_ = loss, 0, copy.deepcopy(run.model.state_dict())

@@ -38,6 +38,10 @@ def fit(
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Save even a model that holds training rows.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a saved model that is there.")] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Save the state of training there after every epoch.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of --checkpoint.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
@@ -45,10 +49,12 @@ def fit(
     from mogd.saving import check_saving
 
     model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
+    if checkpoint is not None or resume:
+        _add_checkpoint(model, method, checkpoint, resume)
     check_saving(model, out, allow_rows=keep_rows, overwrite=force)
     replaced = saved_here(out)
     data = learnable(method, reading)
-    with notes():
+    with notes(), _interrupts():
         clean = {"X_val": none_if_empty(data.clean_X), "y_val": none_if_empty(data.clean_y)}
         own_votes = data.clean_candidates if clean["y_val"] is not None else None
         model.fit(data.X, data.candidates, **clean, candidates_val=own_votes)
@@ -140,6 +146,28 @@ def _estimator(
         raise ValueError(f"--{next(iter(params))} is for deep methods; {method} is a classical one")
     params |= {"scale": None if scale == "none" else scale} | dict(read_param(text) for text in param)
     return make(method, **params, random_state=seed, **({"verbose": 0 if quiet else 1} if deep else {}))
+
+
+def _add_checkpoint(model: Any, method: str, folder: Path | None, resume: bool) -> None:
+    if folder is None:
+        raise ValueError("--resume goes on from a checkpoint: name its folder by --checkpoint FOLDER")
+    if not ALGORITHMS[method].is_deep:
+        raise ValueError(f"--checkpoint is for deep methods; {method} is a classical one, which has no epochs")
+    from mogd.callbacks.checkpoint import Checkpoint, check_folder
+
+    check_folder(folder, resume=resume)
+    wanted = [model.callbacks] if isinstance(model.callbacks, str) else model.callbacks
+    model.set_params(callbacks=[*wanted, Checkpoint(folder, resume=resume)])
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """What a run that Ctrl-C ended says of how to go on, and the shell's own code for it."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        typer.secho(f"mogd: {interrupt or 'interrupted'}", err=True, fg=typer.colors.RED)
+        raise typer.Exit(130) from None
 
 
 def read_param(text: str) -> tuple[str, Any]:

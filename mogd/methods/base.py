@@ -84,8 +84,9 @@ class Output:
 class Method(BaseEstimator):
     """One deep paper: a few small steps, which `train_batch` calls in their order. Override those that differ.
 
-    A method is a scikit-learn parameter object: the constructor stores, `start` builds what the paper keeps. It owns
-    no loop, no optimizer and no device code, so that `train_batch(net, batch, step=losses.append)` tests it.
+    A method is a scikit-learn parameter object: the constructor stores, `start` builds what the paper keeps, in
+    attributes that end in `_`, of which a checkpoint is made. It owns no loop, no optimizer and no device code, so that
+    `train_batch(net, batch, step=losses.append)` tests it.
     """
 
     needs_clean_set = False

@@ -16,6 +16,7 @@ from mogd.methods.tangent import (
     logits_and_tangent,
     replay_tangent,
     rng_state_of,
+    without_forward_mode,
 )
 
 COMPARE_EVERY = 4  # steps between two comparisons of the halves, where a comparison costs a pass
@@ -46,6 +47,7 @@ class MetaObjective:
         self.closed_form = head or is_closed_form(model)
         self.halves = halves
         self.steps = 0
+        self.differentiates_twice = False  # once it was found that the model has no forward derivative
 
     def __call__(self, model: nn.Module, batch: Batch) -> Output:
         compare = self.halves and (self.closed_form or self.steps % COMPARE_EVERY == 0)
@@ -57,9 +59,12 @@ class MetaObjective:
             logits, features = with_features(model, batch.x)
             return Output(logits, features, [align(logits, head_tangent(model, features, g)) for g in gradients])
         pieces = [(x, y)] if parts is None else [(x[rows], y[rows]) for rows in parts]
+        if self.differentiates_twice:
+            without_forward_mode.add(model)  # a run that goes on shall not try again: that would draw dropout masks
         along: list[Gradient] = [clean_gradient(model, *piece) for piece in pieces]
         state = rng_state_of(batch.x) if len(along) > 1 else None
         logits, tangent, features = logits_and_tangent(model, batch.x, along[0], features=batch.wants_features)
+        self.differentiates_twice = model in without_forward_mode
         tangents = [tangent, *(replay_tangent(model, batch.x, g, state) for g in along[1:])]
         return Output(logits, features, [align(logits, t) for t in tangents])
 

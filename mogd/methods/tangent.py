@@ -21,7 +21,7 @@ from mogd.methods.common import Buffers, frozen_buffers, last_linear, with_featu
 
 Gradient = dict[str, Tensor]  # by parameter name
 
-_without_forward_mode: WeakSet[nn.Module] = WeakSet()
+without_forward_mode: WeakSet[nn.Module] = WeakSet()
 
 
 def align(logits: Tensor, tangent: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def logits_and_tangent(
     Where gradients are recorded, so are the tangent's operations, though nothing asks for them. That costs less than a
     second forward pass in a fully connected net and more in a convolutional one, which therefore has its tangent apart.
     """
-    if model not in _without_forward_mode:
+    if model not in without_forward_mode:
         saved = [b.clone() for b in model.buffers()]
         try:
             if any(isinstance(m, nn.Conv2d) for m in model.modules()):
@@ -62,7 +62,7 @@ def logits_and_tangent(
         except NotImplementedError as error:
             for buffer, before in zip(model.buffers(), saved, strict=True):  # some may have moved before it failed
                 buffer.copy_(before)
-            _without_forward_mode.add(model)
+            without_forward_mode.add(model)
             warnings.warn(
                 f"{type(model).__name__} has an operation without a forward derivative ({str(error).splitlines()[0]}); "
                 "MoGD differentiates twice backward instead: the same confidences, about twice as slow",
@@ -74,7 +74,7 @@ def logits_and_tangent(
 def replay_tangent(model: nn.Module, x: Tensor, along: Gradient, rng_state: Tensor | None) -> Tensor:
     """The tangent along a second gradient, for the same dropout masks; nothing is recorded, no buffer moves."""
     with frozen_buffers(model) as buffers, _replay(x, rng_state):
-        if model in _without_forward_mode:
+        if model in without_forward_mode:
             return _double_backward(model, x, along, buffers)[1]
         with torch.no_grad():
             return _dual_pass(model, x, along, buffers)[1]
