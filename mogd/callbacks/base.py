@@ -48,6 +48,10 @@ class Run:
     owner: Any = None  # the estimator that is being fitted, where there is one
     history: list[Entry] = field(default_factory=list)
     stop: bool = False  # set it to end the run after this epoch
+    clean_rows: Tensor = field(init=False)  # where the rows of `data.clean_x` stand among those that train
+
+    def __post_init__(self) -> None:
+        self.clean_rows = self.data.is_clean.nonzero().flatten()
 
     def optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the model's parameters, the method's and the callbacks'."""
@@ -67,6 +71,18 @@ class Run:
             progress=progress,
             wants_features=any(callback.wants_features for callback in self.callbacks),
         )
+
+    def hold_out(self, count: int) -> tuple[Tensor, Tensor]:
+        """So many clean rows, drawn at random, that from now on neither train nor guide: their rows and labels."""
+        data = self.data
+        order = torch.randperm(len(data.clean_y), generator=self.generator).to(data.clean_y.device)
+        held, kept = order.tensor_split([count])
+        x, y = data.clean_x[held], data.clean_y[held]
+        if len(self.clean_rows):
+            data.weight[self.clean_rows[held]] = 0.0
+            self.clean_rows = self.clean_rows[kept]
+        data.clean_x, data.clean_y = data.clean_x[kept], data.clean_y[kept]
+        return x, y
 
     def note(self, entry: Entry) -> None:
         """Show an entry to every callback, each of which may add to it, and keep it in the history."""
