@@ -27,6 +27,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "PRODEN": ("proden", {"callbacks": ()}),
     "PRODEN, same callbacks": ("proden", {}),
     **{
+        f"PRODEN, candidate cleaning, holdout {h:g}": (
+            "proden",
+            {"callbacks": [{"name": "candidate-cleaning", "holdout": h}]},
+        )
+        for h in (0.0, 0.5)
+    },
+    "POP": ("pop", {"callbacks": ()}),
+    "CroSel": ("crosel", {"callbacks": ()}),
+    "CroSel, no mixing": ("crosel", {"callbacks": (), "mixing": 0.0}),
+    **{
         f"LWS, lr {lr}, warm-up {epochs}": ("lws", {"lr": lr, "warmup_epochs": epochs, "callbacks": ()})
         for lr in (0.05, 0.1, 0.3, 1.0)
         for epochs in (1, 10, 20)

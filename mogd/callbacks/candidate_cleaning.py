@@ -18,19 +18,18 @@ ROUNDING = 1e-9
 class CandidateCleaning(Callback):
     """After each epoch the candidates outside the row's prediction set at level `alpha` leave its candidate set.
 
-    The prediction set of a row holds its true label with probability 1 − alpha, as calibrated on clean rows that do not
-    train. A row all of whose candidates are outside keeps them. What leaves may come back: the next epoch's prediction
-    set is applied to all candidates that were given.
+    The prediction sets are calibrated on the clean rows. A row all of whose candidates are outside keeps them. What
+    leaves may come back: the next epoch's prediction set is applied to all candidates that were given.
 
     Parameters
     ----------
-    alpha : the share of true labels that may be lost.
-    holdout : the part of the clean rows, drawn at random, that calibrates and neither trains nor guides. With 0 all
-        clean rows calibrate and train too: none is lost, but 1 − alpha no longer holds for rows not trained on.
-    start_fraction : of the epochs, the first ones, after which nothing is removed yet.
+    alpha : the share of true labels that a prediction set may miss.
+    holdout : the part of the clean rows, drawn at random, that calibrates and neither trains nor guides: then 1 − alpha
+        holds. With 0 all clean rows calibrate and train too: none is lost, but the network knows them too well.
+    start_fraction : of the epochs, the first ones, before whose end nothing is removed.
     """
 
-    def __init__(self, alpha: float = 0.05, holdout: float = 0.5, start_fraction: float = 0.1) -> None:
+    def __init__(self, alpha: float = 0.05, holdout: float = 0.0, start_fraction: float = 0.1) -> None:
         self.alpha = alpha
         self.holdout = holdout
         self.start_fraction = start_fraction

@@ -95,14 +95,14 @@ class CroSel(Method):
 
     def _mixed(self, network: nn.Module, batch: Batch, target: Tensor) -> Tensor:
         """Cross entropy of rows mixed in pairs against their targets mixed alike, each with its row's weight."""
-        share = 1.0
-        if self.mixing > 0:
-            share = float(torch.distributions.Beta(self.mixing, self.mixing).sample())
-            share = max(share, 1 - share)
+        drawn = float(torch.distributions.Beta(self.mixing, self.mixing).sample()) if self.mixing > 0 else 1.0
         other = torch.randperm(len(batch.x), generator=self.generator_).to(batch.x.device)
+        share = torch.full_like(batch.weight, max(drawn, 1 - drawn))
+        share[batch.weight[other] == 0] = 1.0  # a row without weight is no part of a mixture
+        share[batch.weight == 0] = 0.0
         x, weighted = batch.x.to(target.dtype), batch.weight[:, None] * target
-        logits = network(share * x + (1 - share) * x[other])
-        losses = weighted_cross_entropy(logits, share * weighted + (1 - share) * weighted[other])
+        logits = network(torch.lerp(x[other], x, share.reshape(-1, *[1] * (x.ndim - 1))))
+        losses = weighted_cross_entropy(logits, torch.lerp(weighted[other], weighted, share[:, None]))
         return losses.sum() / batch.weight.sum().clamp(min=1e-12)
 
 
