@@ -144,6 +144,7 @@ def test_too_few_clean_rows_are_refused_with_the_number_needed() -> None:
         "it needs at least 99 clean rows to calibrate at alpha=0.01; there are 30"
     )
     assert CandidateCleaning(holdout=1.0).refusal(CC(), model, data) is None
+    assert "got 0 and 0.0" in str(CandidateCleaning(alpha=0).refusal(CC(), model, data))
     assert "lower its holdout" in str(CandidateCleaning(holdout=1.0).refusal(MoGD(), model, data))
 
 

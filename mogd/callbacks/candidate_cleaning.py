@@ -35,6 +35,10 @@ class CandidateCleaning(Callback):
         self.start_fraction = start_fraction
 
     def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:
+        if not (0 < self.alpha < 1 and 0 <= self.holdout <= 1):
+            return (
+                f"alpha must be above 0 and below 1, and holdout from 0 to 1; got {self.alpha!r} and {self.holdout!r}"
+            )
         least, n_clean = ceil(1 / self.alpha - ROUNDING) - 1, len(data.clean_y)
         n_held = round(self.holdout * n_clean)
         if (n_held if self.holdout else n_clean) < least:
@@ -48,7 +52,7 @@ class CandidateCleaning(Callback):
         data = run.data
         held = run.hold_out(round(self.holdout * len(data.clean_y))) if self.holdout else (data.clean_x, data.clean_y)
         self.x_, self.y_ = held
-        self.removed_ = torch.zeros_like(run.data.candidates)
+        self.removed_ = torch.zeros_like(data.candidates)
 
     def on_batch(self, batch: Batch) -> Batch:
         return replace(batch, confidence=restricted(batch.confidence, batch.candidates))
