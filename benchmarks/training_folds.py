@@ -27,6 +27,21 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "PRODEN": ("proden", {"callbacks": ()}),
     "PRODEN, same callbacks": ("proden", {}),
     **{
+        f"PRODEN, candidate cleaning, holdout {h:g}": (
+            "proden",
+            {"callbacks": [{"name": "candidate-cleaning", "holdout": h}]},
+        )
+        for h in (0.0, 0.5)
+    },
+    "PRODEN, holdout 0.5, nothing cleaned": (
+        "proden",
+        {"callbacks": [{"name": "candidate-cleaning", "holdout": 0.5, "start_fraction": 1.0}]},
+    ),
+    "POP": ("pop", {"callbacks": ()}),
+    "CroSel": ("crosel", {"callbacks": ()}),
+    "CroSel, same callbacks": ("crosel", {}),
+    "CroSel, no mixing": ("crosel", {"callbacks": (), "mixing": 0.0}),
+    **{
         f"LWS, lr {lr}, warm-up {epochs}": ("lws", {"lr": lr, "warmup_epochs": epochs, "callbacks": ()})
         for lr in (0.05, 0.1, 0.3, 1.0)
         for epochs in (1, 10, 20)

@@ -87,6 +87,8 @@ _TABLE = (
     _deep("exp", "EXP", "complementary labels, exponential loss", "Feng et al. 2020 (ICML)"),
     _deep("ga", "GA", "complementary labels, gradient ascent", "Ishida et al. 2019"),
     _deep("d2cnn", "D2CNN", "temporal ensembling with entropy, reconstructed", "Yao et al. 2020", label="D²CNN"),
+    _deep("pop", "POP", "progressive purification of the candidate sets", "Xu et al. 2023"),
+    _deep("crosel", "CroSel", "cross selection of confident labels by two networks", "Tian et al. 2024"),
     _classical("plknn", "PLKNN", "votes of the nearest neighbours", "Hüllermeier, Beringer 2006", label="PL-kNN"),
     _classical("ipal", "IPAL", "label propagation over the candidates", "Zhang, Yu 2015"),
     _classical("plsvm", "PLSVM", "margin of the best candidate", "Nguyen, Caruana 2008", label="PL-SVM"),

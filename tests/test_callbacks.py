@@ -173,9 +173,10 @@ def test_refusals_are_those_that_the_methods_name() -> None:
         found = {name for name in DEEP if make_callback(callback).refusal(make_method(name), model, data)}
         return found
 
-    assert refused("loss-schedule") == {"lws", "valen", "mse", "exp", "ga", "d2cnn"}
+    assert refused("loss-schedule") == {"lws", "valen", "mse", "exp", "ga", "d2cnn", "crosel"}
     assert refused("clean-pretraining") == {"mogd-paper"}
     assert refused("clean-weight") == refused("candidate-set-head") == refused("early-stopping") == set()
+    assert refused("candidate-cleaning") == set()
 
 
 def test_auto_leaves_out_what_a_method_has_no_room_for() -> None:

@@ -9,7 +9,7 @@ import mogd
 # what the method's own page recommends where the classifier's defaults are not its best
 SETTINGS = {"lws": {"lr": 0.3}, "exp": {"lr": 0.3}, "ga": {"lr": 0.01, "weight_decay": 0.05, "epochs": 40}}
 FLOOR = {"ga": 0.80, "pce": 0.83}
-NAMES = ["proden", "rc", "cc", "lws", "valen", "mse", "exp", "ga", "d2cnn", "pce"]
+NAMES = ["proden", "rc", "cc", "lws", "valen", "mse", "exp", "ga", "d2cnn", "pce", "pop", "crosel"]
 
 
 @pytest.fixture(scope="module")

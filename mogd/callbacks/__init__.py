@@ -17,6 +17,7 @@ CALLBACKS = {
     "loss-schedule": "mogd.callbacks.loss_schedule:LossSchedule",
     "candidate-set-head": "mogd.callbacks.candidate_set_head:CandidateSetHead",
     "clean-pretraining": "mogd.callbacks.clean_pretraining:CleanPretraining",
+    "candidate-cleaning": "mogd.callbacks.candidate_cleaning:CandidateCleaning",
     "early-stopping": "mogd.callbacks.early_stopping:EarlyStopping",
     "progress-bar": "mogd.callbacks.progress_bar:ProgressBar",
 }

@@ -63,6 +63,10 @@ class Run:
     confidence: Tensor = field(default_factory=lambda: torch.empty(0))  # of every row, once the method has started
     optimizer: torch.optim.Optimizer | None = None  # of the epochs; a phase before them has its own
     interrupted: bool = False  # by Ctrl-C: the run ends after the current batch
+    clean_rows: Tensor = field(init=False)  # where the rows of `data.clean_x` stand among those that train
+
+    def __post_init__(self) -> None:
+        self.clean_rows = self.data.is_clean.nonzero().flatten()
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the model's parameters, the method's and the callbacks'."""
@@ -82,6 +86,18 @@ class Run:
             progress=progress,
             wants_features=any(callback.wants_features for callback in self.callbacks),
         )
+
+    def hold_out(self, count: int) -> tuple[Tensor, Tensor]:
+        """So many clean rows, drawn at random, that from now on neither train nor guide: their rows and labels."""
+        data = self.data
+        order = torch.randperm(len(data.clean_y), generator=self.generator).to(data.clean_y.device)
+        held, kept = order.tensor_split([count])
+        x, y = data.clean_x[held], data.clean_y[held]
+        if len(self.clean_rows):
+            data.weight[self.clean_rows[held]] = 0.0
+            self.clean_rows = self.clean_rows[kept]
+        data.clean_x, data.clean_y = data.clean_x[kept], data.clean_y[kept]
+        return x, y
 
     def note(self, entry: Entry) -> None:
         """Show an entry to every callback, each of which may add to it, and keep it in the history."""

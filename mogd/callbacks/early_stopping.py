@@ -37,14 +37,7 @@ class EarlyStopping(Callback):
         )
 
     def start(self, run: Run) -> None:
-        data = run.data
-        order = torch.randperm(len(data.clean_y), generator=run.generator).to(data.clean_y.device)
-        held, kept = order.tensor_split([round(self.holdout * len(order))])
-        self.held_x, self.held_y = data.clean_x[held], data.clean_y[held]
-        clean_rows = data.is_clean.nonzero().flatten()  # in the order of clean_x
-        if len(clean_rows):
-            data.weight[clean_rows[held]] = 0.0
-        data.clean_x, data.clean_y = data.clean_x[kept], data.clean_y[kept]
+        self.held_x, self.held_y = run.hold_out(round(self.holdout * len(run.data.clean_y)))
         self.best_, self.waited_ = float("inf"), 0
         self.state_: dict[str, torch.Tensor] | None = None
 

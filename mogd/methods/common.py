@@ -38,6 +38,14 @@ def posterior(logits: Tensor, candidates: Tensor) -> Tensor:
     return torch.softmax(logits.masked_fill(~candidates, -torch.inf), dim=1)
 
 
+def restricted(confidence: Tensor, candidates: Tensor) -> Tensor:
+    """The confidence on the candidates, normalised; equal shares where nothing of it is left."""
+    kept = confidence * candidates
+    total = kept.sum(dim=1, keepdim=True)
+    equal = candidates.to(confidence.dtype)
+    return torch.where(total > 0, kept / total, equal / equal.sum(dim=1, keepdim=True))
+
+
 def weighted_cross_entropy(logits: Tensor, confidence: Tensor) -> Tensor:
     """`−Σ_j w_j log p_j` of each row."""
     return -(confidence * log_softmax(logits, dim=1)).sum(dim=1)
