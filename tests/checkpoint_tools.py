@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 import mogd
 from mogd import PartialLabelClassifier
 from mogd.algorithms import make_method
-from mogd.callbacks import Callback
+from mogd.callbacks.base import Callback
 from mogd.methods.base import Batch, Method
 
 REFINEMENTS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import torch
 from mogd_tools import problem
 
 import mogd
-from mogd.callbacks import Callback, Run
+from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.candidate_cleaning import CandidateCleaning, least_probability
 from mogd.callbacks.early_stopping import EarlyStopping
 from mogd.methods.base import Batch, TrainingData
@@ -103,9 +103,9 @@ def test_calibration_rows_do_not_train_and_two_callbacks_hold_out_different_ones
     cleaning, stopping = CandidateCleaning(alpha=0.2, holdout=0.5), EarlyStopping(patience=50, holdout=0.25)
     train(model, CC(), data, SETTINGS, torch.Generator(), callbacks=[cleaning, stopping])
     assert len(cleaning.y_) == 40
-    assert len(stopping.y_) == 10
+    assert len(stopping.held_y) == 10
     assert len(data.clean_y) == 30
-    held = {tuple(row) for row in torch.cat([cleaning.x_, stopping.x_]).tolist()}
+    held = {tuple(row) for row in torch.cat([cleaning.x_, stopping.held_x]).tolist()}
     assert len(held) == 50
     assert {tuple(row) for row in data.x[data.weight == 0].tolist()} == held
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mogd.algorithms import DEEP
-from mogd.callbacks import Callback, Run
+from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint import Checkpoint
 from mogd.callbacks.checkpoint_files import read_last
 from mogd.callbacks.state import put_back, take_apart

@@ -62,9 +62,15 @@ def test_recipes_fit_the_signatures(path):
             used = {cell.algorithm for cell in cells if cell.panel == panel.name}
             control = {cell.label for cell in cells if cell.panel == panel.name and cell.select}
             assert used == {DESCRIBE} or (used >= EVERYWHERE and "CC, clean rows weighted" in control)
+            fair = {(c.algorithm, c.params.get("strength")) for c in cells if c.panel == panel.name and _is_auto(c)}
+            assert used == {DESCRIBE} or fair >= {("mogd", None), ("mogd", 0.0), ("cc", None)}  # the meta step's share
         first = {(c.panel, c.label): c for c in cells if c.repetition == 0 and c.algorithm != DESCRIBE}
         for cell in first.values():
             _check_cell(cell)
+
+
+def _is_auto(cell):
+    return cell.params.get("callbacks") == "auto"
 
 
 def _check_cell(cell):

@@ -13,7 +13,7 @@ import torch
 from checkpoint_tools import Break, Breaks, bits, classifier, fitted, rows, usable
 from torch import Tensor, nn
 
-from mogd.callbacks import Callback, Run
+from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint import Checkpoint
 from mogd.callbacks.checkpoint_files import places, read_last
 from mogd.guard import all_finite
