@@ -128,7 +128,8 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     """What every training row was resolved to: id, label, confidence, runner_up (None without one) and its confidence.
 
     They come in the order of the table that `read_table` read, or as `fit` had them. Rows that were clean have their
-    given label and `clean` True; those that were not of that table come last.
+    given label and `clean` True; those that were not of that table come last. A model with `candidate_noise` has the
+    column `outside`: whether the label lies outside the row's set.
     """
     path = Path(path)
     described = read_described(path)
@@ -147,6 +148,8 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
         "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
         "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
     }
+    if "outside" in arrays:
+        resolved["outside"] = np.concatenate([arrays["outside"], np.zeros(n_clean, dtype=bool)])
     order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
 
@@ -235,6 +238,8 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
         ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
     arrays = {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    if model.outside_ is not None:
+        arrays["outside"] = model.outside_
     table_ids = getattr(data, "table_ids", None)
     if table_ids is not None:
         place = {str(name): row for row, name in enumerate(table_ids.tolist())}

@@ -73,7 +73,7 @@ def train(
         callback.start(run)
     try:
         method.start(model, data, generator)
-        confidence = method.init_confidence(data.candidates).to(data.weight.dtype)
+        confidence = run.confidence = method.init_confidence(data.candidates).to(data.weight.dtype)
         for callback in callbacks:
             callback.before_training(run)
         optimizer = run.optimizer()

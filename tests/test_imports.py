@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "optim": set(),
     "datasets": BELOW,
     "methods": BELOW,
-    "callbacks": {"methods"},
+    "callbacks": {"methods", "evidence", "crowd"},
     "config": {"methods"},
     "estimator": BELOW,
     "classical": BELOW | {"estimator"},

@@ -48,6 +48,7 @@ class Run:
     owner: Any = None  # the estimator that is being fitted, where there is one
     history: list[Entry] = field(default_factory=list)
     stop: bool = False  # set it to end the run after this epoch
+    confidence: Tensor | None = None  # (n, K), of every row as it was at its last visit
 
     def optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the model's parameters, the method's and the callbacks'."""
@@ -112,6 +113,10 @@ class Callback(BaseEstimator):
 
     def on_epoch_end(self, run: Run, entry: Entry) -> None:
         """Look at the run and add to the entry of its history."""
+
+    def findings(self) -> dict[str, Any]:
+        """What it found, as plain values by name; `config_` keeps it."""
+        return {}
 
     def end(self, run: Run) -> None:
         """Called once, after the last epoch."""

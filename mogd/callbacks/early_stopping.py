@@ -41,10 +41,9 @@ class EarlyStopping(Callback):
         order = torch.randperm(len(data.clean_y), generator=run.generator).to(data.clean_y.device)
         held, kept = order.tensor_split([round(self.holdout * len(order))])
         self.x_, self.y_ = data.clean_x[held], data.clean_y[held]
-        clean_rows = data.is_clean.nonzero().flatten()  # in the order of clean_x
-        if len(clean_rows):
-            data.weight[clean_rows[held]] = 0.0
-        data.clean_x, data.clean_y = data.clean_x[kept], data.clean_y[kept]
+        if len(data.clean_rows):
+            data.weight[data.clean_rows[held]] = 0.0
+        data.keep_clean(kept)
         self.best_, self.waited_ = float("inf"), 0
         self.state_: dict[str, torch.Tensor] | None = None
 
