@@ -135,7 +135,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return super().set_params(**params)
 
     def clean_set_advice(self) -> CleanSetAdvice | None:
-        """Whether the clean rows were enough to help, and how many would be; None for a method without shrinkage."""
+        """Whether the clean rows were enough for the meta step, and how many would be; None without shrinkage."""
         check_is_fitted(self)
         return clean_set_advice(getattr(self, "history_", []), getattr(self, "n_clean_", 0))
 

@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "algorithms": {"estimator", "methods", "classical", "classifier"},
     "modelfolder": set(),
     "saving": FACE | {"modelfolder", "datasets", "callbacks"},
+    "comparison": BELOW | {"estimator", "algorithms"},
     "selection": BELOW | {"estimator"},
     "tuning": {"algorithms", "selection"},
     "experiments": FACE | {"datasets", "selection", "methods", "callbacks"},

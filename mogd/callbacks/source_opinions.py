@@ -45,8 +45,11 @@ class SourceOpinions(Callback):
         assert data.evidence is not None
         self.sources_ = Votes(data) if data.evidence.kind == "votes" else Scores(data)
         judges = torch.empty(0, dtype=torch.long)
-        if data.clean_evidence is not None and len(data.clean_y) >= LEAST_JUDGES:
-            judges = torch.randperm(len(data.clean_y), generator=run.generator)[:MOST_JUDGES].sort().values
+        if data.clean_evidence is not None:
+            judges = torch.from_numpy(np.flatnonzero(np.diff(data.clean_evidence.starts)))  # of whom something was said
+        if len(judges) > MOST_JUDGES:
+            judges = judges[torch.randperm(len(judges), generator=run.generator)[:MOST_JUDGES]]
+        judges = judges[: len(judges) if len(judges) >= LEAST_JUDGES else 0]
         self.judges_ = judges.numpy()
         self.x_, self.y_ = data.clean_x[judges.to(data.clean_x.device)], data.clean_y.cpu().numpy()[self.judges_]
         self.rows_ = data.clean_rows[judges.to(data.clean_rows.device)] if len(data.clean_rows) else data.clean_rows
