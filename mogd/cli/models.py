@@ -291,5 +291,5 @@ def _summary(
     table.add_row("model", str(out))
     Console().print(table)
     if warning := covering_warning(covering, facts["average_candidates"], facts["n_classes"]):
-        _note(warning)
+        typer.secho(f"warning: {warning}", err=True, fg=typer.colors.RED)
     typer.echo(f"next: mogd disambiguate {out} --out resolved.csv; mogd predict {out} NEW_TABLE --out labels.csv")
