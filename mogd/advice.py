@@ -1,4 +1,4 @@
-"""What a fit reports of its clean set: whether it was large enough to help, and how many rows would be."""
+"""What a fit reports of its clean set: whether it was large enough for the meta step, and how many rows would be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class CleanSetAdvice:
     shrinkage: float  # the highest of any epoch: it falls to 0 in the end, when the clean rows are fitted
 
     @property
-    def helped(self) -> bool:
+    def enough(self) -> bool:
+        """Whether a step was taken at all; whether it helped, only rows that were held out can say."""
         return self.shrinkage > LEAST
 
     def expected(self, n_clean: int) -> float:
@@ -41,10 +42,10 @@ class CleanSetAdvice:
         return {self.n_clean * k: self.expected(self.n_clean * k) for k in (1, 2, 4, 8, 16)}
 
     def __str__(self) -> str:
-        if self.helped:
-            return f"the {self.n_clean} clean rows helped: their halves agreed to {self.shrinkage:.0%} at best"
+        if self.enough:
+            return f"taken: the halves of the {self.n_clean} clean rows agreed to {self.shrinkage:.0%} at best"
         finding = (
-            f"the {self.n_clean} clean rows were too few to help: their halves agreed to {self.shrinkage:.0%} at best"
+            f"the {self.n_clean} clean rows were too few for it: their halves agreed to {self.shrinkage:.0%} at best"
         )
         rows = self.needed()
         if rows is None:

@@ -21,7 +21,7 @@ from mogd.callbacks import make_callback
 from mogd.callbacks.base import Augment, Callback
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
-from mogd.methods.base import Method, TrainingData
+from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
 from mogd.training import History, Settings, seeded, train
@@ -47,6 +47,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     callbacks : "auto" takes those that `mogd.config.recommend` names for the data and that the method has room for; a
         list holds `Callback` objects, names of recommended ones ("loss-schedule", …), tables such as
         `{"name": "loss-schedule", "warmup_fraction": 0.3}`, and "auto" for all the recommended ones; () takes none.
+    candidate_noise : None trusts the sets to hold the truth; a number is the rate at which they do not, "auto" measures
+        it on clean rows whose own sets are given (`candidates_val`). Rows may then be resolved to labels outside.
     clean_weight : weight in the loss of a clean row that trains, over the whole run; None leaves it to the callbacks.
     scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
@@ -64,7 +66,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     ----------
     module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
     history_ : one dict for each epoch, and for each part of an earlier phase.
-    config_ : what was chosen and used: the data's profile, the method, the callbacks and their settings.
+    config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
     method_ : the method with its parameters. classes_ : the class names.
     n_clean_ : how many clean rows there were.
     input_ : an array of no rows, of the shape and dtype of those trained on.
@@ -95,6 +97,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         lr_step: float = 50,
         lr_gamma: float = 0.5,
         callbacks: str | Sequence[CallbackSpec] = "auto",
+        candidate_noise: float | str | None = None,
         clean_weight: float | None = None,
         scale: str | None = None,
         augment: str | None = None,
@@ -121,6 +124,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.lr_step = lr_step
         self.lr_gamma = lr_gamma
         self.callbacks = callbacks
+        self.candidate_noise = candidate_noise
         self.clean_weight = clean_weight
         self.scale = scale
         self.augment = augment
@@ -140,9 +144,14 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return super().set_params(**params)
 
     def clean_set_advice(self) -> CleanSetAdvice | None:
-        """Whether the clean rows were enough to help, and how many would be; None for a method without shrinkage."""
+        """Whether the clean rows were enough for the meta step, and how many would be; None without shrinkage."""
         check_is_fitted(self)
         return clean_set_advice(getattr(self, "history_", []), getattr(self, "n_clean_", 0))
+
+    def sources_report(self) -> dict[str, Any] | None:
+        """What each source is worth: the opinions' exponents and every annotator's reliability; None for plain sets."""
+        check_is_fitted(self)
+        return self.config_.get("sources")
 
     def _fit(self, rows: Rows) -> None:
         settings = self._settings()
@@ -173,11 +182,15 @@ class PartialLabelClassifier(PartialLabelEstimator):
                 trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
             )
             if not method.updates_confidence:
-                confidence = posterior(forward_in_chunks(trained, data.x), data.candidates)
+                confidence = _final_confidence(trained, data, callbacks)
+        for callback in callbacks:
+            self.config_ |= callback.findings()
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
         self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
         self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
+        if self.candidate_noise is not None:
+            self.outside_ = ~given[np.arange(len(given)), self.confidence_.argmax(axis=1)]
 
     def _choose(self, method: Method, data: TrainingData, clean_given: bool) -> list[Callback]:
         """Fill in what the user left open, note it in `config_`, and return the callbacks of this run."""
@@ -187,7 +200,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
             advice.pop("clean-weight", None)
         open_ones = {name for name, value in method.get_params().items() if value == "auto"}
         method.set_params(**{name: value for name, value in advice["method"].items() if name in open_ones})
-        chosen = _resolve(self.callbacks, advice, method, self.module_, data)
+        wanted = [self.callbacks] if isinstance(self.callbacks, str) else [*self.callbacks]
+        if self.candidate_noise is not None:  # first: the others then see the opened sets
+            wanted = [{"name": "candidate-noise", "rate": self.candidate_noise}, *wanted]
+        chosen = _resolve(wanted, advice, method, self.module_, data)
         if self.clean_weight is not None and any(callback.name() == "clean-weight" for callback in chosen):
             raise ValueError(
                 "clean_weight and a CleanWeight callback both say what a clean row weighs: give one of them"
@@ -271,6 +287,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return torch.from_numpy(X if X.flags.writeable else X.copy()).to(device)
 
     def _tensors(self, rows: Rows, device: torch.device) -> TrainingData:
+        sets = rows.clean_candidates
         return TrainingData(
             x=self._as_input(rows.X, device),
             candidates=torch.from_numpy(rows.candidates).to(device),
@@ -279,6 +296,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
             clean_y=torch.from_numpy(rows.clean_y).to(device),
             epochs=self.epochs,
             is_clean=torch.from_numpy(rows.is_clean).to(device),
+            evidence=rows.evidence,
+            clean_evidence=rows.clean_evidence,
+            clean_candidates=None if sets is None else torch.from_numpy(sets).to(device),
         )
 
     def _network(self, x: Tensor, generator: torch.Generator | None = None) -> nn.Module:
@@ -332,6 +352,18 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
+def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> Tensor:
+    """The posterior of the trained network and of the opinions beside it that need no features of the run."""
+    index = torch.arange(len(data.x), device=data.x.device)
+    stored = data.candidates.to(data.weight.dtype)
+    batch = Batch(index, data.x, data.candidates, stored, data.weight, data.is_clean, progress=1.0)
+    out = Output(forward_in_chunks(net, data.x))
+    for callback in callbacks:
+        if not callback.wants_features:
+            callback.on_output(out, batch)
+    return posterior(out.opinion, data.candidates)
+
+
 def _warn_of_unused(rows: Rows, method: Method) -> None:
     n_ambiguous = int((rows.candidates.sum(axis=1) > 1).sum())
     if n_ambiguous:
@@ -360,7 +392,7 @@ def _check_singles(rows: Rows, method: Method) -> None:
 
 
 def _resolve(
-    wanted: str | Sequence[CallbackSpec],
+    wanted: Sequence[CallbackSpec],
     advice: dict[str, dict[str, Any]],
     method: Method,
     model: nn.Module,
@@ -371,7 +403,7 @@ def _resolve(
     if not method.train_on_clean:
         recommended = {}  # they were chosen for methods that learn from the clean rows too
     found: list[Callback] = []
-    for entry in [wanted] if isinstance(wanted, str) else wanted:
+    for entry in wanted:
         if entry == "auto":
             found += [callback for callback in recommended.values() if not callback.refusal(method, model, data)]
             continue

@@ -51,6 +51,7 @@ class DataProfile:
     clean_covers_classes: bool  # whether every class has a clean row
     clean_given: bool  # whether the clean rows were given as such, and are not rows with one candidate
     ends_in_linear: bool
+    sources: int = 0  # annotators, or 1 for scores; 0 for plain sets
 
     @classmethod
     def of(cls, model: nn.Module, data: TrainingData, *, clean_given: bool) -> Self:
@@ -66,6 +67,7 @@ class DataProfile:
             clean_covers_classes=bool((counts > 0).all()),
             clean_given=clean_given,
             ends_in_linear=ends_in_linear(model, data.x),
+            sources=0 if data.evidence is None else len(data.evidence.sources),
         )
 
     @property
@@ -85,48 +87,51 @@ class DataProfile:
 def recommend(profile: DataProfile) -> dict[str, Settings]:
     """Settings of the method (for parameters left at "auto") and of each callback that is worth its cost here."""
     callbacks = {
+        "source-opinions": {} if profile.sources else None,
         "clean-weight": _clean_weight(profile),
         "loss-schedule": _loss_schedule(profile),
         "candidate-set-head": _candidate_set_head(profile),
         "clean-pretraining": _clean_pretraining(profile),
     }
     method = {"meta": "head" if profile.network == "convolutional" else "all"}
-    return {"method": method, **{name: settings for name, settings in callbacks.items() if settings}}
+    return {"method": method, **{name: found for name, found in callbacks.items() if found is not None}}
 
 
-def _loss_schedule(profile: DataProfile) -> Settings:
+def _loss_schedule(profile: DataProfile) -> Settings | None:
     if profile.network not in ("linear", "kernel"):
-        return {}
+        return None
     warmup = WARMUP_FRACTION * min(1.0, WARMUP_ROWS / max(profile.n_rows, 1))
     return {"warmup_fraction": warmup, "finish_fraction": FINISH_FRACTION}
 
 
-def _clean_weight(profile: DataProfile) -> Settings:
+def _clean_weight(profile: DataProfile) -> Settings | None:
     if not profile.n_clean or not profile.clean_given:
-        return {}
+        return None
     weight = 1 + (CLEAN_WEIGHT - 1) * min(1.0, profile.clean_ratio)
     late = profile.input == "image" and profile.network not in ("linear", "kernel")
-    start = max(CLEAN_WEIGHT_START if late else 0.0, _loss_schedule(profile).get("warmup_fraction", 0.0))
+    start = max(CLEAN_WEIGHT_START if late else 0.0, (_loss_schedule(profile) or {}).get("warmup_fraction", 0.0))
     return {"weight": weight, "start_fraction": start}
 
 
-def _clean_pretraining(profile: DataProfile) -> Settings:
+def _clean_pretraining(profile: DataProfile) -> Settings | None:
     if profile.network in ("linear", "kernel") or not profile.clean_covers_classes or profile.n_clean < 2:
-        return {}
+        return None
+    if profile.sources:
+        return None  # the first confidences are the sources', and rows that the network memorised cannot judge it
     scarcity = max(0.0, 1 - profile.clean_ratio)
     n_all = profile.n_rows + profile.n_clean
     most = PRETRAINING_VISITS * profile.n_clean / (profile.epochs * n_all)
     fraction = min(profile.lift * scarcity, most)
-    return {"fraction": fraction} if fraction else {}
+    return {"fraction": fraction} if fraction else None
 
 
-def _candidate_set_head(profile: DataProfile) -> Settings:
+def _candidate_set_head(profile: DataProfile) -> Settings | None:
     images = profile.input == "image" and profile.network not in ("linear", "kernel") and profile.ends_in_linear
     if not images or not profile.clean_covers_classes or profile.lift <= SET_HEAD_LEAST_LIFT:
-        return {}
+        return None
     scarcity = max(0.0, 1 - profile.clean_ratio)
     weight = SET_HEAD_WEIGHT * profile.lift * min(1.0, SET_HEAD_SCARCITY * scarcity)
-    return {"weight": weight} if weight else {}
+    return {"weight": weight} if weight else None
 
 
 def network_kind(model: nn.Module) -> str:

@@ -244,26 +244,49 @@ def score_power(opinion: np.ndarray, y: np.ndarray, allowed: np.ndarray) -> floa
 
 
 def fit_exponents(
-    opinions: Sequence[np.ndarray], y: np.ndarray, allowed: np.ndarray, penalty: float = EXPONENT_PENALTY
+    opinions: Sequence[np.ndarray],
+    y: np.ndarray,
+    allowed: np.ndarray,
+    penalty: float = EXPONENT_PENALTY,
+    base: np.ndarray | None = None,
 ) -> np.ndarray:
     """The exponents `t ≥ 0` under which the labels `y` of clean rows are most probable, one for each opinion.
 
     The opinions must not have been learned from these very rows (see `Confusions.held_out_opinion`). The logarithm of
     the likelihood is concave; a quadratic penalty pulls to 1, the exponent of an independent and calibrated opinion, so
-    that a few rows make none certain. A row whose label is not allowed says nothing of the exponents.
+    that a few rows make none certain. A row whose label is not allowed says nothing of the exponents. `base` is what
+    stands beside the opinions as it is, an opinion whose exponent is settled.
     """
     usable = np.flatnonzero(allowed[np.arange(len(y)), y])
     allowed, rows, truth = allowed[usable], np.arange(len(usable)), y[usable]
     logs = np.stack([_centred(opinion[usable], allowed) for opinion in opinions])
+    settled = 0.0 if base is None else base[usable]
 
     def loss(t: np.ndarray) -> tuple[float, np.ndarray]:
-        log_p = log_softmax(np.where(allowed, np.tensordot(t, logs, axes=1), -np.inf), axis=1)
+        log_p = log_softmax(np.where(allowed, np.tensordot(t, logs, axes=1) + settled, -np.inf), axis=1)
         expected = np.einsum("snk,nk->s", logs, np.exp(log_p))
         value = 0.5 * penalty * ((t - 1.0) ** 2).sum() - log_p[rows, truth].sum()
         return float(value), penalty * (t - 1.0) + expected - logs[:, rows, truth].sum(axis=1)
 
     start, bounds = np.ones(len(logs)), [(0.0, None)] * len(logs)
     return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": 1e-8, "ftol": 1e-14}).x
+
+
+def exponent_errors(
+    opinions: Sequence[np.ndarray],
+    exponents: np.ndarray,
+    y: np.ndarray,
+    allowed: np.ndarray,
+    penalty: float = EXPONENT_PENALTY,
+) -> np.ndarray:
+    """The standard error of each exponent that `fit_exponents` found, from the curvature of the likelihood."""
+    usable = np.flatnonzero(allowed[np.arange(len(y)), y])
+    opinions, allowed = [opinion[usable] for opinion in opinions], allowed[usable]
+    logs = np.stack([_centred(opinion, allowed) for opinion in opinions])
+    p = combine(opinions, exponents, allowed)
+    mean = np.einsum("snk,nk->sn", logs, p)
+    curvature = np.einsum("snk,rnk,nk->sr", logs, logs, p) - mean @ mean.T + penalty * np.eye(len(opinions))
+    return np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 
 def _centred(opinion: np.ndarray, allowed: np.ndarray) -> np.ndarray:

@@ -96,6 +96,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     classes: Sequence[Any] | None = None
     unseen: str = "warn"
     takes_images = False  # whether X may have more than two dimensions
+    outside_: np.ndarray | None = None  # which rows were resolved to a label outside their set, where that may be
     holds_rows: Any = False  # whether prediction needs rows of the training data
 
     def fit(
@@ -150,7 +151,8 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     def disambiguate(self, *, as_frame: bool = False) -> Any:
         """The label that each training row was resolved to, and the confidence in it, in the order given to `fit`.
 
-        `as_frame` gives a pandas table, with the runner-up (None where a row has one candidate) and its confidence.
+        `as_frame` gives a pandas table, with the runner-up (None where a row has one candidate) and its confidence;
+        with `candidate_noise` also whether the label lies `outside` the row's set.
         """
         check_is_fitted(self, "confidence_", msg="%(name)s has no confidences of training rows: fit it first")
         label, confidence, second, second_confidence = resolve(self.confidence_, self.classes_)
@@ -161,7 +163,8 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         except ImportError:
             raise ImportError("as_frame=True needs pandas: pip install pandas") from None
         columns = {"label": label, "confidence": confidence}
-        return pandas.DataFrame(columns | {"runner_up": second, "runner_up_confidence": second_confidence})
+        columns |= {"runner_up": second, "runner_up_confidence": second_confidence}
+        return pandas.DataFrame(columns | ({} if self.outside_ is None else {"outside": self.outside_}))
 
     def _fit(self, rows: Rows) -> None:
         raise NotImplementedError(f"{type(self).__name__} must implement _fit")

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from mogd.labels import is_frame, is_missing, name_rows, narrow, plain
 
 WORKER_NAMES = ("worker", "annotator", "performer")  # Crowd-Kit, Label Studio and Toloka each have their own
+PARTS = ("label", "source", "weight")  # of a statement, beside its row
 NOTHING_SAID = {"abstain", "n/a", "na", "nan", "null", "-", "?"}  # text that is rarely a class, in lower case
 
 
@@ -49,7 +50,7 @@ class Evidence:
         before = np.cumsum(count) - count
         entry = np.repeat(first - before, count) + np.arange(count.sum())
         row = np.repeat(np.arange(len(rows)), count)
-        parts = {name: getattr(self, name)[entry] for name in ("label", "source", "weight")}
+        parts = {name: getattr(self, name)[entry] for name in PARTS}
         return replace(self, row=row, n_rows=len(rows), **parts)
 
     def totals(self, n_classes: int) -> np.ndarray:
@@ -62,6 +63,12 @@ class Evidence:
         where = {name: i for i, name in enumerate(sources.tolist())}
         index = np.array([where[name] for name in self.sources.tolist()], dtype=np.int64)
         return replace(self, source=index[self.source], sources=sources)
+
+    def followed_by(self, other: Evidence) -> Evidence:
+        """The statements of both, the other's rows behind these; both must have the same sources."""
+        parts: dict[str, Any] = {n: np.concatenate([getattr(self, n), getattr(other, n)]) for n in PARTS}
+        row = np.concatenate([self.row, other.row + self.n_rows])
+        return replace(self, row=row, n_rows=self.n_rows + other.n_rows, **parts)
 
     @cached_property
     def starts(self) -> np.ndarray:

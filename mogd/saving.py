@@ -158,7 +158,8 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     of pictures whose rows have other ids also the file.
 
     They come in the order of the table that `read_table` read, or as `fit` had them. Rows that were clean have their
-    given label and `clean` True; those that were not of that table come last.
+    given label and `clean` True; those that were not of that table come last. A model with `candidate_noise` has the
+    column `outside`: whether the label lies outside the row's set.
     """
     path = Path(path)
     described, files = read_folder(path)
@@ -185,6 +186,8 @@ def _resolved_table(arrays: Arrays, classes: np.ndarray) -> Arrays:
     if "file_id_text" in arrays:
         files = {key.removeprefix("file_"): value for key, value in arrays.items() if key.startswith("file_")}
         resolved["file"] = unpack_names(files)
+    if "outside" in arrays:
+        resolved["outside"] = np.concatenate([arrays["outside"], np.zeros(n_clean, dtype=bool)])
     order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
 
@@ -315,6 +318,8 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
     if files is not None:
         packed = pack_names(np.array([files[str(name)] for name in ids.tolist()]))
         arrays |= {f"file_{key}": value for key, value in packed.items()}
+    if model.outside_ is not None:
+        arrays["outside"] = model.outside_
     table_ids = getattr(data, "table_ids", None)
     if table_ids is not None:
         place = {str(name): row for row, name in enumerate(table_ids.tolist())}

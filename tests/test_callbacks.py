@@ -216,7 +216,7 @@ def test_callbacks_are_parameters_like_any_other(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("callbacks", "message"),
     [
-        (["loss-shedule"], "a callback must be one of clean-weight, .*; got 'loss-shedule'"),
+        (["loss-shedule"], "a callback must be one of candidate-noise, .*; got 'loss-shedule'"),
         ([{"name": "loss-schedule", "warmup": 1}], "callback 'loss-schedule' has no parameter warmup; it has finish"),
         ([3], "callbacks must be 'auto' or a list of Callback objects and their names; got 3"),
     ],

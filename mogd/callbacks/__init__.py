@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # name -> module:Class
 CALLBACKS = {
+    "candidate-noise": "mogd.callbacks.candidate_noise:CandidateNoise",
+    "source-opinions": "mogd.callbacks.source_opinions:SourceOpinions",
     "clean-weight": "mogd.callbacks.clean_weight:CleanWeight",
     "loss-schedule": "mogd.callbacks.loss_schedule:LossSchedule",
     "candidate-set-head": "mogd.callbacks.candidate_set_head:CandidateSetHead",

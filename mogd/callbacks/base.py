@@ -63,10 +63,6 @@ class Run:
     confidence: Tensor = field(default_factory=lambda: torch.empty(0))  # of every row, once the method has started
     optimizer: torch.optim.Optimizer | None = None  # of the epochs; a phase before them has its own
     interrupted: bool = False  # by Ctrl-C: the run ends after the current batch
-    clean_rows: Tensor = field(init=False)  # where the rows of `data.clean_x` stand among those that train
-
-    def __post_init__(self) -> None:
-        self.clean_rows = self.data.is_clean.nonzero().flatten()
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the model's parameters, the method's and the callbacks'."""
@@ -93,10 +89,9 @@ class Run:
         order = torch.randperm(len(data.clean_y), generator=self.generator).to(data.clean_y.device)
         held, kept = order.tensor_split([count])
         x, y = data.clean_x[held], data.clean_y[held]
-        if len(self.clean_rows):
-            data.weight[self.clean_rows[held]] = 0.0
-            self.clean_rows = self.clean_rows[kept]
-        data.clean_x, data.clean_y = data.clean_x[kept], data.clean_y[kept]
+        if len(data.clean_rows):
+            data.weight[data.clean_rows[held]] = 0.0
+        data.keep_clean(kept)
         return x, y
 
     def note(self, entry: Entry) -> None:
@@ -173,6 +168,10 @@ class Callback(BaseEstimator):
     def on_interrupt(self, run: Run) -> str | None:
         """Ctrl-C was pressed, and a batch is over: save what can be, and say how to go on."""
         return None
+
+    def findings(self) -> dict[str, Any]:
+        """What it found, as plain values by name; `config_` keeps it."""
+        return {}
 
     def end(self, run: Run) -> None:
         """Called once, after the last epoch."""

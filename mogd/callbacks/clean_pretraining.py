@@ -63,7 +63,7 @@ class CleanPretraining(Callback):
         self.rows = rows = torch.randperm(len(data.clean_y), generator=draws)[:n_rows].to(data.clean_y.device)
         x, y = data.clean_x[rows], data.clean_y[rows]
         if run.augment is not None and self.augment:
-            x = run.augment(x, run.clean_rows[rows])
+            x = run.augment(x, data.clean_rows[rows])
         others = self._others(run, n_rows)
         if not len(others):
             loss = cross_entropy(run.model(x), y)

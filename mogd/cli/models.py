@@ -18,10 +18,14 @@ from mogd.cli.reading import TABLE, WRITTEN, Reading, reads_table
 if TYPE_CHECKING:
     import numpy as np
 
+    from mogd.comparison import Comparison
     from mogd.datasets.tables import TableDataset
     from mogd.estimator import PartialLabelEstimator
 
 MethodName = Annotated[str, typer.Option(help="`mogd methods` lists them.")]
+MethodOrAuto = Annotated[
+    str, typer.Option(help="`mogd methods` lists them; auto takes the one that the clean rows prefer.")
+]
 OtherParams = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other parameter (repeat).")]
 
 
@@ -30,7 +34,7 @@ OtherParams = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", hel
 def fit(
     reading: Reading,
     out: Annotated[Path, typer.Option(help="The folder to save the model as.")],
-    method: MethodName = "mogd",
+    method: MethodOrAuto = "mogd",
     backbone: Annotated[str | None, typer.Option(help="Network of a deep method: linear, mlp, …")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the rows of a deep method.")] = None,
     scale: Annotated[str, typer.Option(help="Features: standard, minmax or none.")] = "standard",
@@ -42,24 +46,35 @@ def fit(
         Path | None, typer.Option(metavar="FOLDER", help="Save the state of training there after every epoch.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of --checkpoint.")] = False,
+    compare: Annotated[
+        bool | None,
+        typer.Option(
+            "--compare/--no-compare",
+            help="Judge by the clean rows, beside majority vote and Dawid–Skene; by default for tables of votes.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
+    from mogd.cli.fit_summary import choose
     from mogd.modelfolder import saved_here
     from mogd.saving import check_saving
 
-    model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
-    if checkpoint is not None or resume:
-        _add_checkpoint(model, method, checkpoint, resume)
-    check_saving(model, out, allow_rows=keep_rows, overwrite=force)
+    def build(name: str) -> PartialLabelEstimator:
+        return _estimator(name, backbone, epochs, scale, param or [], seed, quiet)
+
+    check_saving(build("mogd" if method == "auto" else method), out, allow_rows=keep_rows, overwrite=force)
     replaced = saved_here(out)
     data = learnable(method, reading)
     with notes(), _interrupts():
+        used, model, comparison = choose(method, data, build, compare)
+        if checkpoint is not None or resume:
+            _add_checkpoint(model, used, checkpoint, resume)
         clean = {"X_val": none_if_empty(data.clean_X), "y_val": none_if_empty(data.clean_y)}
         own_votes = data.clean_candidates if clean["y_val"] is not None else None
         model.fit(data.X, data.candidates, **clean, candidates_val=own_votes)
     _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
-    _summary(data, model, out, replaced)
+    _summary(data, model, out, replaced, used, comparison)
 
 
 @app.command()
@@ -235,7 +250,7 @@ def _check_learnable(data: TableDataset, method: str) -> None:
             )
     if len(data.classes) < 2:
         raise ValueError(f"there is only one label, {data.classes.tolist()[0]!r}, so there is nothing to tell apart")
-    needs_clean = ALGORITHMS[method].needs_clean_set
+    needs_clean = method != "auto" and ALGORITHMS[method].needs_clean_set
     if not needs_clean or none_if_empty(data.clean_y) is not None:
         return
     n_single = int((data.candidates.sizes == 1).sum())
@@ -270,9 +285,18 @@ def _save(model: PartialLabelEstimator, out: Path, **how: Any) -> None:
         ) from None
 
 
-def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path, replaced: str | None) -> None:
+def _summary(
+    data: TableDataset,
+    model: PartialLabelEstimator,
+    out: Path,
+    replaced: str | None,
+    used: str,
+    comparison: Comparison | None,
+) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from mogd.cli.fit_summary import comparison_rows, covering_warning, source_rows
 
     facts = data.describe()
     n_clean = 0 if data.clean_y is None else len(data.clean_y)
@@ -281,12 +305,17 @@ def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path, replac
     table.add_row("rows", f"{facts['n_rows']} with candidates, {n_clean} clean")
     table.add_row("features", str(facts["n_features"]))
     table.add_row("classes", str(facts["n_classes"]))
+    table.add_row("method", used)
     table.add_row("average candidates", f"{facts['average_candidates']:.2f}")
     table.add_row("covering rate", f"{covering:.3f} of the predictions lie in the row's candidate set")
     table.add_row("mean confidence", f"{model.disambiguate().confidence.mean():.3f}")
     advice = model.clean_set_advice() if hasattr(model, "clean_set_advice") else None
     if advice is not None:
-        table.add_row("clean rows", str(advice))
+        table.add_row("meta step", str(advice))
+    for name, said in [*source_rows(model), *(comparison_rows(used, comparison) if comparison else [])]:
+        table.add_row(name, said)
     table.add_row("model", str(out) if replaced is None else f"{out}, in place of the one that was there ({replaced})")
     Console().print(table)
+    if warning := covering_warning(covering, facts["average_candidates"], facts["n_classes"]):
+        typer.secho(f"warning: {warning}", err=True, fg=typer.colors.RED)
     typer.echo(f"next: mogd disambiguate {out} --out resolved.csv; mogd predict {out} NEW_TABLE --out labels.csv")

@@ -10,6 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from mogd.evidence import Evidence
 from mogd.methods.common import weighted_cross_entropy, with_features
 
 if TYPE_CHECKING:
@@ -30,10 +31,26 @@ class TrainingData:
     clean_y: Tensor  # class indices
     epochs: int = 1  # of the whole run, for what is scheduled over it
     is_clean: Tensor = field(default=None)  # type: ignore[assignment]  # (n,) which of the rows are clean ones
+    clean_rows: Tensor = field(default=None)  # type: ignore[assignment]  # where clean_x stands in x; empty if it guides
+    evidence: Evidence | None = None  # who said what of the rows given to `fit`, which come first
+    clean_evidence: Evidence | None = None  # and of the clean ones, by the same sources
+    clean_candidates: Tensor | None = None  # (n_clean, K) bool, the clean rows' own sets where they are known
 
     def __post_init__(self) -> None:
         if self.is_clean is None:
             self.is_clean = torch.zeros(len(self.x), dtype=torch.bool, device=self.x.device)
+        if self.clean_rows is None:
+            self.clean_rows = self.is_clean.nonzero().flatten()
+
+    def keep_clean(self, kept: Tensor) -> None:
+        """Forget all clean rows but the positions `kept`; those that train stay among the rows."""
+        self.clean_x, self.clean_y = self.clean_x[kept], self.clean_y[kept]
+        if len(self.clean_rows):
+            self.clean_rows = self.clean_rows[kept]
+        if self.clean_candidates is not None:
+            self.clean_candidates = self.clean_candidates[kept]
+        if self.clean_evidence is not None:
+            self.clean_evidence = self.clean_evidence.take(kept.cpu().numpy())
 
     @property
     def n_classes(self) -> int:
@@ -75,7 +92,13 @@ class Output:
     features: Tensor | None = None  # what entered the last layer, where the batch wants it
     alignments: list[Tensor] = field(default_factory=list)  # ⟨∇h_ij, ∇L_meta⟩, for a method that asks the clean rows
     log_prior: Tensor | float = 0.0  # opinions on the labels beside the network's, as logarithms
+    network_exponent: float = 1.0  # what the network's own opinion is worth beside them
     losses: Tensor | None = None  # further losses, one per row
+
+    @property
+    def opinion(self) -> Tensor:
+        """All opinions on the labels together, the network's and those beside it, as logarithms."""
+        return self.network_exponent * self.logits.detach() + self.log_prior
 
     def add_losses(self, losses: Tensor) -> None:
         self.losses = losses if self.losses is None else self.losses + losses

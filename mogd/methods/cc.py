@@ -14,4 +14,4 @@ class CC(Method):
     uses_log_prior = True
 
     def confidence(self, out: Output, batch: Batch) -> Tensor:
-        return posterior(out.logits.detach() + out.log_prior, batch.candidates)
+        return posterior(out.opinion, batch.candidates)

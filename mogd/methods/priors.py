@@ -20,7 +20,7 @@ def uniform(out: Output, batch: Batch) -> Tensor:
 
 def of_network(out: Output, batch: Batch) -> Tensor:
     """The network's own probabilities."""
-    return out.logits.detach()
+    return out.network_exponent * out.logits.detach()
 
 
 class LastVisit:
@@ -33,7 +33,7 @@ class LastVisit:
     def __call__(self, out: Output, batch: Batch) -> Tensor:
         before = self.seen[batch.index]
         self.seen[batch.index] = posterior(out.logits.detach(), batch.candidates)
-        return before.clamp(min=1e-12).log()
+        return out.network_exponent * before.clamp(min=1e-12).log()
 
 
 PRIORS = ("posterior", "running", "uniform")

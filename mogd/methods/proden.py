@@ -15,4 +15,4 @@ class PRODEN(Method):
     uses_log_prior = True
 
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
-        return posterior(out.logits.detach() + out.log_prior, batch.candidates)  # from the pass before the step
+        return posterior(out.opinion, batch.candidates)  # from the pass before the step

@@ -15,4 +15,5 @@ class RC(Method):
     uses_log_prior = True
 
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
-        return posterior(fresh_logits(model, batch.x) + out.log_prior, batch.candidates)  # after the step
+        out.logits = fresh_logits(model, batch.x)  # after the step
+        return posterior(out.opinion, batch.candidates)

@@ -93,7 +93,7 @@ class VALEN(Method):
         return with_known_gradient(loss, [out.logits, encoded, self.sample_, rebuilt], gradients)
 
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
-        recovered = posterior(out.logits.detach() + out.log_prior, batch.candidates)
+        recovered = posterior(out.opinion, batch.candidates)
         target = recovered
         if self.main_:
             drawn = self.sample_.detach() * batch.candidates

@@ -1,0 +1,106 @@
+"""What `mogd fit` says of its algorithm: beside majority vote and Dawid–Skene, with and without the clean rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mogd.algorithms import ALGORITHMS
+from mogd.algorithms import make as make_algorithm
+
+if TYPE_CHECKING:
+    from mogd.comparison import Comparison
+    from mogd.datasets.tables import TableDataset
+    from mogd.estimator import PartialLabelEstimator
+
+Make = Callable[[str], "PartialLabelEstimator"]
+LOW_COVERING = 0.5  # of what lies between chance and every prediction in its set
+
+
+def choose(
+    method: str, data: TableDataset, make: Make, compare: bool | None
+) -> tuple[str, PartialLabelEstimator, Comparison | None]:
+    """The algorithm to fit and how it compares on the clean rows; `method` "auto" takes what they prefer.
+
+    Without a wish, tables with votes and enough clean rows are compared: every fit of pictures is long.
+    """
+    from mogd.comparison import LEAST_CLEAN, SIMPLE
+    from mogd.comparison import compare as judge
+
+    n_clean = 0 if data.clean_y is None else len(data.clean_y)
+    has_votes = data.candidates.evidence is not None
+    if compare and n_clean < LEAST_CLEAN:
+        raise ValueError(f"--compare needs at least {LEAST_CLEAN} clean rows; there are {n_clean}: leave it out")
+    own = method
+    if method == "auto":
+        own = "mogd" if n_clean or (data.candidates.sizes == 1).any() else "cc"
+    if compare is None:
+        compare = n_clean >= LEAST_CLEAN and has_votes and (data.X.ndim == 2 or method == "auto")
+    model = make(own)
+    if not compare:
+        return own, model, None
+    alone = make("cc" if ALGORITHMS[own].needs_clean_set else own)
+    assert data.clean_X is not None
+    assert data.clean_y is not None
+    clean = (data.clean_X, data.clean_y, data.clean_candidates)
+    is_simple = own in SIMPLE
+    found = judge(
+        None if is_simple else model, own, data.X, data.candidates, *clean, without_clean=None if is_simple else alone
+    )
+    if method == "auto" and found.own is not None and found.preferred is not found.own:
+        own = found.preferred.name
+        model = make_algorithm(own, scale=model.scale, **SIMPLE[own])
+    return own, model, found
+
+
+def comparison_rows(used: str, found: Comparison) -> list[tuple[str, str]]:
+    """Lines of the summary: every share of clean rows that was right, and in words what they mean."""
+    judged = [*found.simple, *([found.own] if found.own else [])]
+    rows = [
+        (
+            "on the clean rows" if i == 0 else "",
+            f"{one.share:.1%} right by {one.name}{' (used)' if one.name == used else ''}",
+        )
+        for i, one in enumerate(judged)
+    ]
+    best = found.best_simple
+    if found.own is not None and best is not None:
+        gain, error = found.own.gain(best)
+        margin = f"{100 * gain:+.1f} ± {100 * error:.1f} points against {best.name}"
+        if found.own.beats(best):
+            rows.append(("features", f"they add to the votes: {margin}"))
+        elif gain > 1e-9:
+            rows.append(("features", f"they add nothing beyond noise to the votes: {margin}"))
+        else:
+            rows.append(("features", f"they add nothing to the votes: {margin}"))
+    if found.own is not None and found.without_clean is not None and used == found.own.name:
+        gain, error = found.own.gain(found.without_clean)
+        margin = f"{100 * gain:+.1f} ± {100 * error:.1f} points against a fit without them"
+        verdict = "they helped" if found.own.beats(found.without_clean) else "no help beyond noise"
+        rows.append(("clean rows", f"{verdict}: {margin}"))
+    return rows
+
+
+def source_rows(model: PartialLabelEstimator) -> list[tuple[str, str]]:
+    """What each source is worth, where the model knows."""
+    report: Any = getattr(model, "sources_report", lambda: None)()
+    if not report:
+        return []
+    worth = ", ".join(f"{name} {value:.2f}" for name, value in report["exponents"].items())
+    rows = [("exponents", worth + ("" if report["judges"] else " (not learned: no clean rows with their own votes)"))]
+    if reliability := report.get("reliability"):
+        ranked = sorted(reliability.items(), key=lambda item: -item[1])
+        shown = [f"{name} {value:.0%}" for name, value in (ranked if len(ranked) <= 8 else [*ranked[:4], *ranked[-4:]])]
+        rows.append(("says the truth", ", ".join(shown)))
+    return rows
+
+
+def covering_warning(covering: float, average_candidates: float, n_classes: int) -> str | None:
+    """A warning where few predictions lie in their row's set; None where enough do."""
+    chance = average_candidates / n_classes
+    if chance >= 1 or (covering - chance) / (1 - chance) >= LOW_COVERING:
+        return None
+    return (
+        f"only {covering:.0%} of the predictions lie in the row's candidate set ({chance:.0%} would by chance): the "
+        "features say little of the labels, or were not fitted well: try --epochs, another --backbone or --scale"
+    )
