@@ -24,11 +24,13 @@ from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
+from mogd.threads import limited_to, threads_for
 from mogd.training import History, Settings, seeded, train
 from mogd.views import ViewAverage
 
 CallbackSpec = str | dict[str, Any] | Callback
 
+ROWS_AT_ONCE = 4096  # of a table in one pass of prediction
 PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
 FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
 
@@ -52,6 +54,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     clean_weight : weight in the loss of a clean row that trains, over the whole run; None leaves it to the callbacks.
     scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
+    n_threads : of torch while it fits and predicts; None takes one for small networks and batches, where threads would
+        wait for each other, and torch's own number for large ones, whose last bits may depend on it.
     precision : None, or "bf16": a named backbone computes in bfloat16, with weights and statistics in float32.
     predict_views : None, or test-time views of images: "mirror" (two passes) or "mirror-shift" (six).
     classes : the class names, where `y` does not hold them all; a matrix has them in the order of its columns.
@@ -102,6 +106,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         scale: str | None = None,
         augment: str | None = None,
         precision: str | None = None,
+        n_threads: int | None = None,
         predict_views: str | None = None,
         classes: Sequence[Any] | None = None,
         unseen: str = "warn",
@@ -129,6 +134,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.scale = scale
         self.augment = augment
         self.precision = precision
+        self.n_threads = n_threads
         self.predict_views = predict_views
         self.classes = classes
         self.unseen = unseen
@@ -178,11 +184,12 @@ class PartialLabelClassifier(PartialLabelEstimator):
             callbacks = self._choose(method, data, clean_given)
             trained, data = _with_features(self.module_, data)
             augment = self._augmentation(data.x, generator)
-            confidence, self.history_ = train(
-                trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
-            )
-            if not method.updates_confidence:
-                confidence = _final_confidence(trained, data, callbacks)
+            with limited_to(self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))):
+                confidence, self.history_ = train(
+                    trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
+                )
+                if not method.updates_confidence:
+                    confidence = _final_confidence(trained, data, callbacks)
         for callback in callbacks:
             self.config_ |= callback.findings()
         self.module_.eval()
@@ -221,7 +228,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
 
     def _logits(self, X: np.ndarray) -> Tensor:
-        return forward_in_chunks(self._viewing(self.module_), self._as_input(X, self._device()))
+        net, x = self._viewing(self.module_), self._as_input(X, self._device())
+        with limited_to(self.n_threads or threads_for(net, x, min(len(x), ROWS_AT_ONCE))):
+            return forward_in_chunks(net, x)
 
     def _viewing(self, net: nn.Module) -> nn.Module:
         return net if self.predict_views is None else ViewAverage(net, self.predict_views)

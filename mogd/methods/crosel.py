@@ -71,7 +71,10 @@ class CroSel(Method):
         return torch.stack([self._loss(*part, out.log_prior, batch) for part in parts]).sum()
 
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
-        first, second = (posterior(logits.detach() + out.log_prior, batch.candidates) for logits in self.logits_)
+        first, second = (
+            posterior(out.network_exponent * logits.detach() + out.log_prior, batch.candidates)
+            for logits in self.logits_
+        )
         return (first + second) / 2
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:

@@ -43,7 +43,7 @@ class POP(Method):
         return restricted(batch.confidence, batch.candidates)  # the set may have shrunk since the last visit
 
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
-        new = posterior(out.logits.detach() + out.log_prior, batch.candidates)  # as in PRODEN
+        new = posterior(out.opinion, batch.candidates)  # as in PRODEN
         self.sum_[batch.index] += new
         return new
 
