@@ -92,13 +92,13 @@ def _crowded(values: Sequence[float]) -> bool:
 
 
 def _describe(lines: Sequence[Line], x_name: str, y_name: str) -> str:
-    told = []
+    said = []
     for line in lines:
         points = list(zip(line.x, line.y, strict=True))
         if len(points) > 8:
             points = [points[0], points[len(points) // 2], points[-1]]
-        told.append(f"{line.label}: " + ", ".join(f"{y:.1f} at {x:g}" for x, y in points))
-    return f"{y_name} over {x_name}. " + "; ".join(told) + "."
+        said.append(f"{line.label}: " + ", ".join(f"{y:.1f} at {x:g}" for x, y in points))
+    return f"{y_name} over {x_name}. " + "; ".join(said) + "."
 
 
 def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]], styles: Mapping[str, Style]) -> Markup:
@@ -126,8 +126,8 @@ def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]],
     parts.append(
         text((left + right) / 2, height - 6, "confidence of the candidate a row was resolved to", "middle", "axis-name")
     )
-    told = "; ".join(f"{label}: {100 * share[-1]:.0f} % above 0.95" for label, share in shares.items())
-    return svg(identity, title, f"Share of training rows by top confidence. {told}.", right + 84, height, *parts)
+    figures = "; ".join(f"{label}: {100 * share[-1]:.0f} % above 0.95" for label, share in shares.items())
+    return svg(identity, title, f"Share of training rows by top confidence. {figures}.", right + 84, height, *parts)
 
 
 def critical_difference(
@@ -163,7 +163,7 @@ def critical_difference(
         parts.append(el("path", d=f"M{at(average):.1f} {axis}V{y:.1f}H{edge:.1f}", class_="stem"))
         words = f"{label}  {average:.2f}" if on_left else f"{average:.2f}  {label}"
         parts.append(text(edge - 6 if on_left else edge + 6, y + 4, words, "end" if on_left else "start"))
-    told = ", ".join(f"{label} {rank:.2f}" for label, rank in ordered)
+    listed = ", ".join(f"{label} {rank:.2f}" for label, rank in ordered)
     joined = f" {len(groups)} bars join methods that do not differ." if groups else " No two methods are joined."
-    description = f"Average ranks, 1 is best: {told}. Critical difference {cd:.2f}.{joined}"
+    description = f"Average ranks, 1 is best: {listed}. Critical difference {cd:.2f}.{joined}"
     return svg(identity, title, description, left + right, height, *parts)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from mogd.experiments.record import Record
-from mogd.report import charts, series
+from mogd.report import answer, charts, names, series
+from mogd.report.docs import notes_by_section
 from mogd.report.markup import Markup, el, join, raw
 from mogd.report.sections import Section, ordered_labels
 from mogd.report.svg import Style, styles
@@ -15,7 +16,7 @@ from mogd.report.table import STALE, Table, to_html
 
 TITLE = "Learning from ambiguous labels: results"
 HOW_TO_READ = (
-    "Figures are test accuracy in %, mean ± standard deviation over the runs of a cell. In each column the best figure "
+    "Figures are test accuracy in %, mean ± standard deviation where a cell has several runs. In each column the best figure "
     "is bold and the second best underlined; fully supervised learning knows the true labels and takes no part. "
     "Small figures below ours are the paper's own. "
     f"{STALE} marks figures made before the code they depend on was changed; failed runs stay in the table."
@@ -25,6 +26,7 @@ HOW_TO_READ = (
 def page(sections: Sequence[Section], records: Sequence[Record], notes: Mapping[str, str]) -> str:
     """The whole page as text; `notes` is commentary by recipe or by recipe/panel."""
     drawn = styles(ordered_labels(records))
+    own = notes_by_section(sections, notes)
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -38,7 +40,7 @@ def page(sections: Sequence[Section], records: Sequence[Record], notes: Mapping[
         "body",
         el("a", "Skip to the results", href="#results", class_="skip"),
         _top(sections, records),
-        el("main", [_section(s, notes, drawn) for s in sections], _origins(records), id="results"),
+        el("main", [_section(s, own[s.identity], drawn) for s in sections], _origins(records), id="results"),
         el(
             "footer",
             el("p", "Made from records by ", el("code", "mogd report"), "; every figure can be traced to its run."),
@@ -59,7 +61,7 @@ def _top(sections: Sequence[Section], records: Sequence[Record]) -> Markup:
     facts = [
         _fact(f"{len(records):,}", "runs"),
         _fact(str(failed), "failed", bad=failed > 0),
-        _fact(str(len({r["label"] for r in records})), "methods"),
+        _fact(str(names.count_methods(r["algorithm"] for r in records)), "methods"),
         _fact(str(len({r["dataset"] for r in records})), "data sets"),
         _fact(f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min", "of computing"),
     ]
@@ -68,10 +70,24 @@ def _top(sections: Sequence[Section], records: Sequence[Record]) -> Markup:
     return join(
         [
             el("header", el("h1", TITLE), el("button", "Dark page", id="theme", type="button", hidden=True)),
-            el("p", f"{when} {HOW_TO_READ}", class_="lede"),
+            _answer(sections),
             el("ul", facts, class_="facts"),
+            el("p", f"{when} {HOW_TO_READ}", class_="lede"),
             el("nav", el("ul", links, el("li", el("a", "Where and when", href="#origins"))), aria_label="Tables"),
         ]
+    )
+
+
+def _answer(sections: Sequence[Section]) -> Markup | None:
+    found = answer.choices(sections)
+    if not found:
+        return None
+    return el(
+        "section",
+        el("h2", answer.TITLE, id="answer"),
+        el("p", answer.sentence(found), class_="answer"),
+        to_html(answer.answer_table(found)),
+        aria_labelledby="answer",
     )
 
 
@@ -79,13 +95,12 @@ def _fact(figure: str, word: str, bad: bool = False) -> Markup:
     return el("li", el("b", figure), el("span", word), class_="bad" if bad else None)
 
 
-def _section(section: Section, notes: Mapping[str, str], drawn: Mapping[str, Style]) -> Markup:
-    own = [notes[key] for key in (section.recipe, f"{section.recipe}/{section.panel}") if key in notes]
+def _section(section: Section, notes: Sequence[str], drawn: Mapping[str, Style]) -> Markup:
     return el(
         "section",
         el("h2", section.title, el("small", f"{section.scale} scale"), id=section.identity),
         to_html(section.table),
-        [_prose(text) for text in own],
+        [_prose(text) for text in notes],
         [_folded(t) for t in section.more],
         _failures(section),
         _ranking(section),
@@ -133,9 +148,11 @@ def _ranking(section: Section) -> Markup | None:
     if section.ranking is not None:
         r = section.ranking
         identity = f"{section.identity}-cd"
-        drawing = charts.critical_difference(identity, f"Average ranks: {section.title}", r.ranks, r.distance, r.groups)
-        parts.append(_figure("Average ranks over all columns; a bar joins methods that do not differ", drawing))
-        parts.append(el("p", r.told, class_="note"))
+        if r.separates:
+            title = f"Average ranks: {section.title}"
+            drawing = charts.critical_difference(identity, title, r.ranks, r.distance, r.groups)
+            parts.append(_figure("Average ranks over all columns; a bar joins methods that do not differ", drawing))
+        parts.append(el("p", r.sentence, class_="note"))
     if section.tests:
         parts.append(_folded(*section.tests))
     return join(parts)
