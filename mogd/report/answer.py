@@ -175,11 +175,11 @@ def answer_table(found: Sequence[Choice]) -> Table:
         title=TITLE,
         columns=heads,
         rows=rows,
-        caption="The best method of each family by its mean test accuracy, and its lead over the best other method of the "
-        "family. Families on the same data are comparable: the best is bold.",
+        caption="The best method of each family by its mean test accuracy, and its lead over the best other method "
+        "of the family. Families on the same data are comparable: the best is bold.",
         footnotes=[
-            "Sure: Wilcoxon's signed-rank test over paired runs, with Holm's correction over the family; where runs are "
-            "folds they share training rows, and p is somewhat too small. Time: seconds on one thread."
+            "Sure: Wilcoxon's signed-rank test over paired runs, with Holm's correction over the family; where runs "
+            "are folds they share training rows, and p is somewhat too small. Time: seconds on one thread."
         ],
         words=True,
     )

@@ -16,8 +16,8 @@ from mogd.report.table import STALE, Table, to_html
 
 TITLE = "Learning from ambiguous labels: results"
 HOW_TO_READ = (
-    "Figures are test accuracy in %, mean ± standard deviation where a cell has several runs. In each column the best figure "
-    "is bold and the second best underlined; fully supervised learning knows the true labels and takes no part. "
+    "Figures are test accuracy in %, mean ± standard deviation where a cell has several runs. In each column the best "
+    "figure is bold and the second best underlined; fully supervised learning knows the true labels and takes no part. "
     "Small figures below ours are the paper's own. "
     f"{STALE} marks figures made before the code they depend on was changed; failed runs stay in the table."
 )
