@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import mogd
 from mogd.algorithms import ALGORITHMS, algorithm_of, make, make_method
+from mogd.conformal import Calibration
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
@@ -66,6 +67,8 @@ def save(
     described["id_name"] = getattr(data, "id_name", None)
     encoder = getattr(data, "encoder", None)
     described["encoder"] = None if encoder is None else encoder.to_json()
+    calibration = getattr(model, "calibration_", None)
+    described["calibration"] = None if calibration is None else calibration.to_json()
     files = {WEIGHTS: arrays}
     if resolved and hasattr(model, "confidence_"):
         files[RESOLVED] = _resolved_arrays(model, data)
@@ -96,6 +99,8 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
             model.feature_names_in_ = np.array(described["feature_names_in"], dtype=object)
         if described["history"] is not None:
             model.history_ = described["history"]
+        if described.get("calibration") is not None:
+            model.calibration_ = Calibration.from_json(described["calibration"])
         model.scaler_ = _load_scaler(described["scaler"], state)
         model._load_state({key: value for key, value in state.items() if not key.startswith("scaler.")})
     except (KeyError, TypeError, AttributeError, RuntimeError, IndexError) as error:
@@ -152,6 +157,37 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     }
     order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
+
+
+class HeldOut(NamedTuple):
+    """Of the partial rows: probabilities by models that did not see them, candidates, what they were resolved to.
+
+    `order` brings rows, the clean ones behind them, into the order of `load_resolved`.
+    """
+
+    probabilities: np.ndarray
+    candidates: np.ndarray
+    resolved: np.ndarray
+    order: np.ndarray
+
+
+def load_held_out(path: str | os.PathLike[str]) -> HeldOut | None:
+    """What `cross_calibrate` kept of the training rows; None for a model that was not calibrated so."""
+    path = Path(path)
+    arrays = read_arrays(path, RESOLVED, read_described(path))
+    if "held_out" not in arrays:
+        return None
+    confidence = arrays["confidence"]
+    order = arrays.get("order", np.arange(len(confidence) + len(arrays["clean"])))
+    return HeldOut(arrays["held_out"], confidence > 0, confidence.argmax(axis=1), order)
+
+
+def save_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:
+    """Put a calibration into a saved model; everything else stays as it is."""
+    path = Path(path)
+    described = read_described(path)
+    files = {name: read_arrays(path, name, described) for name in described["files"] if (path / name).is_file()}
+    write_folder(path, described | {"calibration": calibration.to_json()}, files)
 
 
 def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
@@ -233,6 +269,8 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
         ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
     arrays = {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    if hasattr(model, "held_out_"):
+        arrays["held_out"] = model.held_out_
     table_ids = getattr(data, "table_ids", None)
     if table_ids is not None:
         place = {str(name): row for row, name in enumerate(table_ids.tolist())}

@@ -93,23 +93,38 @@ def held_out(
     random_state: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predicted class indices of the partial and of the clean rows, each from a model that did not see the row."""
+    partial, clean = held_out_probabilities(estimator, X, candidates, X_val, clean_y, n_splits, random_state)
+    return partial.argmax(axis=1), clean.argmax(axis=1)
+
+
+def held_out_probabilities(
+    estimator: PartialLabelEstimator,
+    X: Any,
+    candidates: Candidates,
+    X_val: Any,
+    clean_y: np.ndarray,
+    n_splits: int,
+    random_state: int | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Class probabilities of the partial and of the clean rows, each from a model that did not see the row."""
     if n_splits < 2:
         raise ValueError(f"n_splits must be at least 2; got {n_splits!r}")
     X = np.asarray(X)
     clean_X = X[:0] if X_val is None else np.asarray(X_val)
     generator = np.random.default_rng(random_state)
     partial_folds, clean_folds = _folds(len(X), n_splits, generator), _folds(len(clean_y), n_splits, generator)
-    guess, clean_guess = np.empty(len(X), dtype=np.int64), np.empty(len(clean_y), dtype=np.int64)
+    n_classes = candidates.shape[1]
+    partial, clean_rows = np.empty((len(X), n_classes)), np.empty((len(clean_y), n_classes))
     for held, clean_held in zip(partial_folds, clean_folds, strict=True):
         keep, clean_keep = np.delete(np.arange(len(X)), held), np.delete(np.arange(len(clean_y)), clean_held)
         clean = {}
         if len(clean_keep):
             clean = {"X_val": clean_X[clean_keep], "y_val": candidates.classes[clean_y[clean_keep]]}
         fitted = clone(estimator).fit(X[keep], candidates[keep], **clean)
-        guess[held] = fitted.predict_proba(X[held]).argmax(axis=1)
+        partial[held] = fitted.predict_proba(X[held])
         if len(clean_held):
-            clean_guess[clean_held] = fitted.predict_proba(clean_X[clean_held]).argmax(axis=1)
-    return guess, clean_guess
+            clean_rows[clean_held] = fitted.predict_proba(clean_X[clean_held])
+    return partial, clean_rows
 
 
 def pooled_accuracy(candidates: np.ndarray, guess: np.ndarray, clean_y: np.ndarray, clean_guess: np.ndarray) -> float:

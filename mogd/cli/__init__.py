@@ -17,16 +17,26 @@ app = typer.Typer(
 from mogd.cli import bench as _bench  # noqa: E402, F401
 from mogd.cli import datasets as _datasets  # noqa: E402, F401
 from mogd.cli import demo as _demo  # noqa: E402, F401
+from mogd.cli import evaluate as _evaluate  # noqa: E402, F401
 from mogd.cli import methods as _methods  # noqa: E402, F401
 from mogd.cli import models as _models  # noqa: E402, F401
 from mogd.cli import report as _report  # noqa: E402, F401
 from mogd.cli import tune as _tune  # noqa: E402, F401
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from mogd import __version__
+
+        typer.echo(f"mogd {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     context: typer.Context,
     debug: bool = typer.Option(False, "--debug", help="Show the whole traceback of an error."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
     context.obj = {"debug": debug}
 

@@ -14,6 +14,7 @@ import typer
 
 from mogd.algorithms import ALGORITHMS, check_name
 from mogd.cli import app
+from mogd.cli.guarantee import AsJson, Coverage, Risk, guaranteed, mark_rows, sentence
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,12 +68,16 @@ def fit(
     param: OtherParams = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Save even a model that holds training rows.")] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="For `predict --coverage`: fit five times more, clean rows held out.")
+    ] = False,
+    as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
     from mogd.saving import check_saving, save
 
-    model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet)
+    model = _estimator(method, backbone, epochs, scale, param or [], seed, quiet or as_json)
     check_saving(model, out, allow_rows=keep_rows)
     data = learnable(
         method,
@@ -93,8 +98,10 @@ def fit(
     )
     with notes():
         model.fit(data.X, data.candidates, X_val=none_if_empty(data.clean_X), y_val=none_if_empty(data.clean_y))
+        if calibrate:
+            _calibrate(model, data)
     save(model, out, data=data, allow_rows=keep_rows)
-    _summary(data, model, out)
+    _summary(data, model, out, as_json)
 
 
 @app.command()
@@ -104,6 +111,9 @@ def predict(
     out: Annotated[Path, typer.Option(help=f"Where to write id (or row), label and confidence: {TABLE}")],
     images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add a column for each class.")] = False,
+    coverage: Coverage = None,
+    risk: Risk = None,
+    as_json: AsJson = False,
 ) -> None:
     """Label the rows of a table by a saved model."""
     from mogd.datasets.frames import check_ending, read_frame, write_frame
@@ -115,35 +125,39 @@ def predict(
     frame = read_frame(table)
     with notes():
         X = encoder.transform(frame)
-    _check_missing(encoder.missing_, X, table, "fit the model with --impute median, or fill them")
+    check_missing(encoder.missing_, X, table, "fit the model with --impute median, or fill them")
     proba = fitted.predict_proba(X)
     best = proba.argmax(axis=1)
     known = name if name in frame.columns else None
     columns: dict[str, Any] = {known or "row": row_ids(frame, known)}
     columns |= {"label": fitted.classes_[best], "confidence": proba.max(axis=1)}
+    columns, figures = guaranteed(fitted, proba, columns, coverage, risk)
     if probabilities:
         columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
     write_frame(out, columns)
-    typer.echo(f"{len(best)} rows labelled, mean confidence {proba.max(axis=1).mean():.3f}: {out}")
+    typer.echo(json.dumps(figures | {"out": str(out)}) if as_json else f"{sentence(figures)}: {out}")
 
 
 @app.command()
 def disambiguate(
     model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
     out: Annotated[Path, typer.Option(help=f"Where to write the resolved labels: {TABLE}")],
+    coverage: Annotated[float, typer.Option(help="How sure a row must be to need no look, if calibrated.")] = 0.9,
+    as_json: AsJson = False,
 ) -> None:
     """Write what every training row was resolved to, in the order of the table.
 
     The columns are the row's id (under the name it had, or `row`, its number from 0), label, confidence, runner_up,
-    runner_up_confidence and clean.
+    runner_up_confidence, clean and look (whether a person should look at the row).
     """
     from mogd.datasets.frames import write_frame
     from mogd.saving import id_name, load_resolved
 
-    columns = load_resolved(model)
+    columns, unsure = mark_rows(model, load_resolved(model), coverage)
     write_frame(out, {(id_name(model) or "row") if key == "id" else key: value for key, value in columns.items()})
-    unsure = int((columns["confidence"] < 0.5).sum())
-    typer.echo(f"{len(columns['label'])} rows resolved, {unsure} of them with a confidence below 0.5: {out}")
+    figures = {"rows": len(columns["label"]), "look": unsure, "out": str(out)}
+    said = f"{figures['rows']} rows resolved, {unsure} of them worth a look (column `look`): {out}"
+    typer.echo(json.dumps(figures) if as_json else said)
 
 
 def _estimator(
@@ -162,6 +176,14 @@ def _estimator(
         return make(method, **params, random_state=seed, verbose=0 if quiet else 1)
     own = signature(ALGORITHMS[method].load()).parameters
     return make(method, **params, **({"random_state": seed} if "random_state" in own else {}))
+
+
+def _calibrate(model: PartialLabelEstimator, data: TableDataset) -> None:
+    from mogd.conformal import cross_calibrate
+
+    if none_if_empty(data.clean_y) is None:
+        raise ValueError("--calibrate needs clean rows: name them by --clean COL or --clean FILE")
+    cross_calibrate(model, data.X, data.candidates, data.clean_X, data.clean_y)
 
 
 def read_param(text: str) -> tuple[str, Any]:
@@ -209,7 +231,8 @@ def _note(text: str) -> None:
     typer.secho(f"note: {text}", err=True, fg=typer.colors.YELLOW)
 
 
-def _check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> None:
+def check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> None:
+    """Refuse rows with missing cells; `way_out` says what to do about them."""
     import numpy as np
 
     if missing and X.dtype.kind == "f" and np.isnan(X).any():
@@ -251,13 +274,17 @@ def _check_learnable(data: TableDataset, method: str) -> None:
         )
 
 
-def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path) -> None:
+def _summary(data: TableDataset, model: PartialLabelEstimator, out: Path, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     facts = data.describe()
     n_clean = 0 if data.clean_y is None else len(data.clean_y)
     covering = model.score(data.X, data.candidates)
+    if as_json:
+        figures = {"covering_rate": covering, "mean_confidence": float(model.disambiguate().confidence.mean())}
+        typer.echo(json.dumps({**facts, "n_clean": n_clean, **figures, "model": str(out)}, indent=2))
+        return
     table = Table(show_header=False, box=None)
     table.add_row("rows", f"{facts['n_rows']} with candidates, {n_clean} clean")
     table.add_row("features", str(facts["n_features"]))

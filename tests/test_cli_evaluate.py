@@ -1,0 +1,182 @@
+"""`mogd evaluate`, `calibrate`, and what a calibrated model adds to `predict` and `disambiguate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+import mogd
+from mogd.cli import app, main
+from mogd.datasets.corrupt import binomial
+from mogd.saving import load_encoder
+
+
+def run(folder: Path, *arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits 0 to 4 with names, sets, 80 clean rows; 300 further rows with their truth; a calibrated model."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    X, y = load_digits(n_class=5, return_X_y=True)
+    rng = np.random.default_rng(0)
+    X = X + rng.normal(0, 5, X.shape)  # or there is nothing to be unsure of
+    order = rng.permutation(len(X))
+    X, y = X[order], y[order]
+    names = np.array(["zero", "one", "two", "three", "four"])
+    sets = ["|".join(names[row > 0]) for row in binomial(y, 5, 0.4, rng)]
+    columns = {f"p{j}": X[:, j] for j in range(64)}
+    sure = [str(names[k]) if i < 80 else None for i, k in enumerate(y)]
+    frame = pl.DataFrame({**columns, "labels": sets, "sure": sure, "truth": names[y]})
+    frame[:600].drop("truth").write_csv(folder / "train.csv")
+    frame[600:].drop("labels", "sure").write_csv(folder / "test.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        arguments = ("--clean", "sure", "--method", "cc", "--epochs", 8, "--quiet", "--calibrate", "--out", "model")
+        run(folder, "fit", "train.csv", *arguments)
+        plain = ("--clean", "sure", "--method", "cc", "--epochs", 8, "--quiet", "--out", "plain")
+        run(folder, "fit", "train.csv", *plain)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(fitted)
+    return fitted
+
+
+def predicted(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+    frame = pl.read_csv(folder / "test.csv")
+    model = mogd.load(folder / name)
+    return model.predict(load_encoder(folder / name).transform(frame)), frame["truth"].to_numpy()
+
+
+def test_evaluate_agrees_with_a_count_by_hand(here: Path) -> None:
+    found = json.loads(run(here, "evaluate", "plain", "test.csv", "--truth", "truth", "--json"))
+    guess, truth = predicted(here, "plain")
+    assert found["accuracy"]["value"] == pytest.approx((guess == truth).mean())
+    low, high = found["accuracy"]["interval"]
+    assert low < found["accuracy"]["value"] < high
+    for row in found["per_class"]:
+        own = truth == row["label"]
+        assert row["recall"] == pytest.approx((guess[own] == truth[own]).mean())
+        assert row["precision"] == pytest.approx((truth[guess == row["label"]] == row["label"]).mean())
+    assert np.sum(found["confusion"]) == len(truth)
+    assert sum(b["rows"] for b in found["reliability"]) == len(truth)
+    assert found["prediction_sets"] is None
+
+
+def test_evaluate_for_people(here: Path) -> None:
+    text = run(here, "evaluate", "model", "test.csv", "--truth", "truth")
+    assert "accuracy" in text
+    assert "90 % sets" in text
+    assert "true \\ predicted" in text
+
+
+def test_labels_that_the_model_does_not_know_are_wrong_and_empty_ones_left_out(here: Path) -> None:
+    frame = pl.read_csv("test.csv")
+    labels = ["nine", None, *frame["truth"].to_list()[2:]]
+    frame.with_columns(truth=pl.Series(labels)).write_csv("odd.csv")
+    found = json.loads(run(here, "evaluate", "plain", "odd.csv", "--truth", "truth", "--json"))
+    assert found["rows_of_unknown_label"] == 1
+    assert found["accuracy"]["rows"] == frame.height - 1
+    frame.with_columns(truth=pl.lit("nine")).write_csv("odd.csv")
+    with pytest.raises(ValueError, match="no row has a true label that the model knows; it knows four, one"):
+        run(here, "evaluate", "plain", "odd.csv", "--truth", "truth")
+
+
+def test_sets_hold_the_truth_and_the_label_comes_first(here: Path) -> None:
+    figures = json.loads(run(here, "predict", "model", "test.csv", "--coverage", 0.9, "--out", "sets.csv", "--json"))
+    rows = pl.read_csv("sets.csv")
+    sets = [row.split("|") if row else [] for row in rows["set"]]
+    _, truth = predicted(here, "model")
+    covered = np.mean([label in own for label, own in zip(truth, sets, strict=True)])
+    assert 0.82 < covered < 0.98  # 80 clean rows: a standard deviation of 3 points
+    assert all(own[0] == label for own, label in zip(sets, rows["label"], strict=True) if own)
+    assert rows["set_size"].to_list() == [len(own) for own in sets]
+    assert figures["labels_a_set"] == pytest.approx(np.mean([len(own) for own in sets]))
+
+
+def test_risk_leaves_labels_empty(here: Path) -> None:
+    text = run(here, "predict", "model", "test.csv", "--risk", 0.15, "--out", "risk.csv")
+    rows = pl.read_csv("risk.csv")
+    _, truth = predicted(here, "model")
+    given = rows["label"].is_not_null().to_numpy()
+    assert f"{(~given).sum()} left without a label" in text
+    assert 0.2 < given.mean() < 1
+    assert (rows["label"].to_numpy()[given] != truth[given]).mean() < 0.2
+    assert rows["confidence"].to_numpy()[given].mean() > 0.2 + rows["confidence"].to_numpy()[~given].mean()
+
+
+def test_the_confidence_is_at_the_fitted_temperature(here: Path) -> None:
+    before = json.loads(run(here, "evaluate", "plain", "test.csv", "--truth", "truth", "--json"))
+    after = json.loads(run(here, "evaluate", "model", "test.csv", "--truth", "truth", "--json"))
+    assert after["accuracy"] == before["accuracy"]
+    assert after["log_loss"] < before["log_loss"]
+
+
+def test_a_model_that_is_not_calibrated_says_how_to(here: Path) -> None:
+    for option in ("--coverage", "--risk"):
+        with pytest.raises(ValueError, match=rf"{option} needs a calibrated model: fit it with --calibrate"):
+            run(here, "predict", "plain", "test.csv", option, 0.1, "--out", "x.csv")
+
+
+def test_calibrate_changes_nothing_but_the_calibration(here: Path) -> None:
+    frame = pl.read_csv("test.csv")
+    frame[:150].write_csv("held-out.csv")
+    run(here, "fit", "train.csv", "--clean", "sure", "--method", "cc", "--epochs", 2, "--quiet", "--out", "fresh")
+    before, _ = predicted(here, "fresh")
+    text = run(here, "calibrate", "fresh", "held-out.csv", "--truth", "truth")
+    assert "calibrated on 150 rows" in text
+    assert len(mogd.load("fresh").calibration_) == 150
+    assert np.array_equal(predicted(here, "fresh")[0], before)
+    run(here, "predict", "fresh", "test.csv", "--coverage", 0.9, "--out", "fresh.csv")
+
+
+def test_rows_worth_a_look_are_worse_than_the_others(here: Path) -> None:
+    figures = json.loads(run(here, "disambiguate", "model", "--out", "resolved.csv", "--json"))
+    rows = pl.read_csv("resolved.csv")
+    assert figures == {"rows": 600, "look": int(rows["look"].sum()), "out": "resolved.csv"}
+    X, y = load_digits(n_class=5, return_X_y=True)
+    rng = np.random.default_rng(0)
+    rng.normal(0, 5, X.shape)
+    truth = np.array(["zero", "one", "two", "three", "four"])[y[rng.permutation(len(X))][:600]]
+    wrong, look = rows["label"].to_numpy() != truth, rows["look"].to_numpy()
+    assert 10 < look.sum() < 400
+    assert not look[rows["clean"].to_numpy()].any()
+    assert wrong[look].mean() > 3 * wrong[~look].mean()
+
+
+def test_fit_prints_its_figures_as_json(here: Path) -> None:
+    arguments = ("--clean", "sure", "--method", "cc", "--epochs", 2, "--out", "as-json", "--json")
+    found = json.loads(run(here, "fit", "train.csv", *arguments))
+    assert (found["n_rows"], found["n_clean"], found["n_classes"]) == (520, 80, 5)
+    assert 0 < found["covering_rate"] <= 1
+    assert found["model"] == "as-json"
+
+
+def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["mogd", "--version"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code
+    assert capsys.readouterr().out == f"mogd {mogd.__version__}\n"
+
+
+def test_methods_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = run(Path(), "methods")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for name in mogd.algorithms.ALGORITHMS:
+        assert any(line.split()[:1] in ([name], [f"{name}*"]) for line in text.splitlines()), name
