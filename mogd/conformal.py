@@ -30,34 +30,31 @@ TEMPERATURES = (0.05, 20.0)
 class Calibration:
     """What a model's probabilities were worth on clean rows that it had not seen.
 
-    true_probability : of each clean row, the probability that its true class was given.
-    top_probability, correct : the highest probability, and whether that class was the true one.
+    held_out, y : the probabilities of the clean rows `(M, K)`, and the indices of their true classes.
     temperature : `softmax(log p / temperature)` has the least log loss on these rows.
     crossed : whether the rows were held out in turn, from models like the final one, and then trained on.
     """
 
-    true_probability: np.ndarray
-    top_probability: np.ndarray
-    correct: np.ndarray
+    held_out: np.ndarray
+    y: np.ndarray
     temperature: float = 1.0
     crossed: bool = False
 
     @classmethod
-    def of(cls, probabilities: np.ndarray, y: np.ndarray, *, crossed: bool = False) -> Self:
+    def of(cls, held_out: np.ndarray, y: np.ndarray, *, crossed: bool = False) -> Self:
         """From the probabilities of held-out clean rows and the indices of their true classes."""
-        probabilities, y = np.asarray(probabilities, dtype=np.float64), np.asarray(y)
+        held_out, y = np.asarray(held_out, dtype=np.float64), np.asarray(y, dtype=np.int64)
         if not len(y):
             raise ValueError("there are no clean rows to calibrate on: hold some out of training")
-        return cls(
-            true_probability=probabilities[np.arange(len(y)), y],
-            top_probability=probabilities.max(axis=1),
-            correct=probabilities.argmax(axis=1) == y,
-            temperature=fit_temperature(probabilities, y),
-            crossed=crossed,
-        )
+        return cls(held_out, y, fit_temperature(held_out, y), crossed)
+
+    @property
+    def correct(self) -> np.ndarray:
+        """Whether the most probable class was the true one, `(M,)`."""
+        return self.held_out.argmax(axis=1) == self.y
 
     def __len__(self) -> int:
-        return len(self.correct)
+        return len(self.y)
 
     def probabilities(self, probabilities: np.ndarray) -> np.ndarray:
         """The same probabilities at the fitted temperature; no order within a row changes."""
@@ -67,8 +64,9 @@ class Calibration:
         """The least probability that puts a label into a set."""
         _check_share("coverage", coverage)
         left_out = floor((len(self) + 1) * (1 - coverage) + 1e-9)
+        true = self.held_out[np.arange(len(self)), self.y]
         # with too few rows for this coverage every label must be in
-        return float(np.sort(self.true_probability)[left_out - 1]) if left_out else 0.0
+        return float(np.sort(true)[left_out - 1]) if left_out else 0.0
 
     def sets(self, probabilities: np.ndarray, coverage: float) -> np.ndarray:
         """Which labels belong to the prediction set of each row, `(n, K)`.
@@ -91,30 +89,22 @@ class Calibration:
                 f"{len(self)}: ask for a risk of {1 / (len(self) + 1):.2g} or more, or calibrate on more rows"
             )
         top = np.asarray(probabilities, dtype=np.float64).max(axis=1)
-        wrong = np.sort(self.top_probability[~self.correct])
+        wrong = np.sort(self.held_out.max(axis=1)[~self.correct])
         p = (1 + len(wrong) - np.searchsorted(wrong, top, side="left")) / (len(self) + 1)
         ranked = np.sort(p)
         passed = np.flatnonzero(ranked <= risk * np.arange(1, len(p) + 1) / max(len(p), 1))
         return p <= ranked[passed[-1]] if len(passed) else np.zeros(len(p), dtype=bool)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "true_probability": self.true_probability.tolist(),
-            "top_probability": self.top_probability.tolist(),
-            "correct": self.correct.tolist(),
-            "temperature": self.temperature,
-            "crossed": self.crossed,
-        }
+        rows = {"held_out": self.held_out.tolist(), "y": self.y.tolist()}
+        return {**rows, "temperature": self.temperature, "crossed": self.crossed}
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
-        return cls(
-            true_probability=np.array(state["true_probability"], dtype=np.float64),
-            top_probability=np.array(state["top_probability"], dtype=np.float64),
-            correct=np.array(state["correct"], dtype=bool),
-            temperature=float(state["temperature"]),
-            crossed=bool(state["crossed"]),
-        )
+        held_out, y = np.array(state["held_out"], dtype=np.float64), np.array(state["y"], dtype=np.int64)
+        if held_out.ndim != 2 or len(held_out) != len(y) or not len(y) or y.min() < 0 or y.max() >= held_out.shape[1]:
+            raise ValueError("the saved calibration does not fit together: calibrate the model again")
+        return cls(held_out, y, float(state["temperature"]), bool(state["crossed"]))
 
 
 def calibrate(model: PartialLabelEstimator, X: Any, y: Any) -> Calibration:
@@ -146,6 +136,19 @@ def cross_calibrate(
     model.calibration_ = Calibration.of(clean_proba, clean_y, crossed=True)
     model.held_out_ = proba.astype(np.float32)
     return model.calibration_
+
+
+def unsettled(
+    held_out: np.ndarray, confidence: np.ndarray, calibration: Calibration, coverage: float = 0.9
+) -> np.ndarray:
+    """Which partial rows a person should look at, `(n,)`.
+
+    Those of which a model that did not see them leaves not exactly one candidate in its prediction set, or another one
+    than the row was resolved to.
+    """
+    possible = calibration.sets(held_out, coverage) & (confidence > 0)
+    resolved = confidence.argmax(axis=1)
+    return (possible.sum(axis=1) != 1) | ~possible[np.arange(len(resolved)), resolved]
 
 
 def fit_temperature(probabilities: np.ndarray, y: np.ndarray) -> float:

@@ -133,13 +133,8 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     They come in the order of the table that `read_table` read, or as `fit` had them. Rows that were clean have their
     given label and `clean` True; those that were not of that table come last.
     """
-    path = Path(path)
-    described = read_described(path)
-    if not (path / RESOLVED).is_file():
-        raise FileNotFoundError(f"{path} was saved without the labels of its training rows ({RESOLVED} is not there)")
-    arrays = read_arrays(path, RESOLVED, described)
-    classes = from_plain(described["classes"])
-    confidence, known = arrays["confidence"], arrays["clean"]
+    ids, confidence, known, order, _ = load_training_rows(path)
+    classes = from_plain(read_described(Path(path))["classes"])
     rows, n_clean = np.arange(len(confidence)), len(known)
     best = confidence.argmax(axis=1)
     others = confidence.copy()
@@ -148,38 +143,39 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     second_confidence = np.maximum(others[rows, second], 0)
     runner_up = np.where(second_confidence > 0, classes[second].astype(object), None)
     resolved = {
-        "id": unpack_names(arrays),
+        "id": ids,
         "label": classes[np.concatenate([best, known])],
         "confidence": np.concatenate([confidence[rows, best], np.ones(n_clean, confidence.dtype)]),
         "runner_up": np.concatenate([runner_up, np.full(n_clean, None)]),
         "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
         "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
     }
-    order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
 
 
-class HeldOut(NamedTuple):
-    """Of the partial rows: probabilities by models that did not see them, candidates, what they were resolved to.
+class TrainingRows(NamedTuple):
+    """What a saved model keeps of its training rows: no features.
 
-    `order` brings rows, the clean ones behind them, into the order of `load_resolved`.
+    `ids` names the partial rows and then the clean ones; `order` brings them into the order of the table.
     """
 
-    probabilities: np.ndarray
-    candidates: np.ndarray
-    resolved: np.ndarray
+    ids: np.ndarray
+    confidence: np.ndarray  # (n, K) of the partial rows; 0 off the candidates
+    clean: np.ndarray  # class indices
     order: np.ndarray
+    held_out: np.ndarray | None  # (n, K) by models that did not see the row, where `cross_calibrate` made them
 
 
-def load_held_out(path: str | os.PathLike[str]) -> HeldOut | None:
-    """What `cross_calibrate` kept of the training rows; None for a model that was not calibrated so."""
+def load_training_rows(path: str | os.PathLike[str]) -> TrainingRows:
+    """The rows behind `load_resolved`, as arrays."""
     path = Path(path)
-    arrays = read_arrays(path, RESOLVED, read_described(path))
-    if "held_out" not in arrays:
-        return None
-    confidence = arrays["confidence"]
-    order = arrays.get("order", np.arange(len(confidence) + len(arrays["clean"])))
-    return HeldOut(arrays["held_out"], confidence > 0, confidence.argmax(axis=1), order)
+    described = read_described(path)
+    if not (path / RESOLVED).is_file():
+        raise FileNotFoundError(f"{path} was saved without the labels of its training rows ({RESOLVED} is not there)")
+    arrays = read_arrays(path, RESOLVED, described)
+    confidence, clean = arrays["confidence"], arrays["clean"]
+    order = arrays.get("order", np.arange(len(confidence) + len(clean)))
+    return TrainingRows(unpack_names(arrays), confidence, clean, order, arrays.get("held_out"))
 
 
 def save_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:

@@ -18,7 +18,7 @@ from mogd.conformal import (
 )
 from mogd.datasets.corrupt import binomial
 from mogd.metrics import log_loss
-from mogd.saving import load_held_out, save_calibration
+from mogd.saving import load_training_rows, save_calibration
 
 
 def draws(n: int, rng: np.random.Generator, sharpness: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +45,7 @@ def test_sets_cover_as_often_as_asked_whatever_the_model(m: int, coverage: float
 
 def test_the_threshold_is_the_order_statistic() -> None:
     p = np.linspace(0.05, 0.95, 19)  # (19 + 1) · 0.1 = 2: the second smallest
-    found = Calibration(p, p, np.ones(19, dtype=bool))
+    found = Calibration(np.stack([p, 1 - p], axis=1), np.zeros(19, dtype=int))
     assert found.threshold(0.9) == pytest.approx(p[1])
     assert found.threshold(0.96) == 0.0  # 19 rows cannot vouch for that: every label is in
     with pytest.raises(ValueError, match="coverage must lie between 0 and 1"):
@@ -75,8 +75,8 @@ def test_accepted_rows_err_no_more_often_than_asked(risk: float, m: int) -> None
 
 def test_acceptance_by_hand() -> None:
     """Nine clean rows, one wrong at 0.7: surer rows have p = 1/10, others 2/10."""
-    top = np.linspace(0.5, 0.9, 9)
-    found = Calibration(top, top, top != 0.7)
+    top = np.array([0.51, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9])
+    found = Calibration(np.stack([top, 1 - top], axis=1), (top == 0.7).astype(int))
     proba = np.array([[0.95, 0.05], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
     assert found.accepts(proba, 0.2).tolist() == [True, True, True, True]  # the fourth has 0.2 · 4/4
     assert found.accepts(proba, 0.15).tolist() == [False] * 4  # 0.1 > 0.15 · 2/4
@@ -90,7 +90,7 @@ def test_too_few_rows_for_a_risk_are_refused_with_the_risk_that_they_allow() -> 
 
 
 def test_where_nothing_may_be_accepted_nothing_is() -> None:
-    wrong = Calibration(np.full(60, 0.1), np.full(60, 0.9), np.zeros(60, dtype=bool))
+    wrong = Calibration(np.tile([0.9, 0.1, 0.0, 0.0], (60, 1)), np.ones(60, dtype=int))
     assert not wrong.accepts(np.full((5, 4), 0.25), 0.05).any()
 
 
@@ -130,7 +130,7 @@ def test_calibration_is_saved_and_loaded(digits, tmp_path: Path) -> None:
         assert np.array_equal(loaded.calibration_.sets(proba, 0.9), found.sets(proba, 0.9))
         assert loaded.calibration_.temperature == found.temperature
         assert np.array_equal(loaded.disambiguate().label, fitted.disambiguate().label)
-    assert load_held_out(tmp_path / "model") is None
+    assert load_training_rows(tmp_path / "model").held_out is None
 
 
 def test_cross_calibration_holds_every_row_out(digits, tmp_path: Path) -> None:
@@ -143,9 +143,8 @@ def test_cross_calibration_holds_every_row_out(digits, tmp_path: Path) -> None:
     assert np.array_equal(fitted.predict_proba(X[60:200]), before)  # the model itself is left as it was
     # rows that the model trained on look better than rows that were held out
     seen = log_loss(y[:60], fitted.predict_proba(X[:60]))
-    assert -np.log(found.true_probability).mean() > seen
+    assert log_loss(y[:60], found.held_out) > seen
     mogd.save(fitted, tmp_path / "model")
-    kept = load_held_out(tmp_path / "model")
-    assert kept is not None
-    assert np.array_equal(kept.probabilities, fitted.held_out_)
-    assert np.array_equal(kept.candidates, candidates[200:] > 0)
+    kept = load_training_rows(tmp_path / "model")
+    assert np.array_equal(kept.held_out, fitted.held_out_)
+    assert np.array_equal(kept.confidence, fitted.confidence_)

@@ -85,14 +85,14 @@ def mark_rows(model: Path, columns: dict[str, Any], coverage: float) -> tuple[di
     """
     import numpy as np
 
-    from mogd.saving import load, load_held_out
+    from mogd.conformal import Calibration, unsettled
+    from mogd.modelfolder import read_described
+    from mogd.saving import load_training_rows
 
-    held_out = load_held_out(model)
-    if held_out is None:
+    rows, calibration = load_training_rows(model), read_described(model).get("calibration")
+    if rows.held_out is None or calibration is None:
         look = (columns["confidence"] < WITHOUT_CALIBRATION) & ~columns["clean"]
     else:
-        possible = load(model).calibration_.sets(held_out.probabilities, coverage) & held_out.candidates
-        label = held_out.resolved[:, None] == np.arange(possible.shape[1])
-        unsure = (possible.sum(axis=1) != 1) | ~(possible & label).any(axis=1)
-        look = np.concatenate([unsure, np.zeros(len(columns["label"]) - len(unsure), dtype=bool)])[held_out.order]
+        unsure = unsettled(rows.held_out, rows.confidence, Calibration.from_json(calibration), coverage)
+        look = np.concatenate([unsure, np.zeros(len(rows.clean), dtype=bool)])[rows.order]
     return columns | {"look": look}, int(look.sum())
