@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "augment": set(),
     "datasets": BELOW,
     "methods": BELOW,
-    "estimator": BELOW,
+    "estimator": BELOW | {"report"},  # `model.report()`, loaded when it is called
     "classical": BELOW | {"estimator"},
     "training": {"methods"},
     "classifier": BELOW | {"estimator", "advice", "methods", "nets", "augment", "training", "progress", "algorithms"},

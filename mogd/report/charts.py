@@ -11,7 +11,7 @@ from mogd.report.svg import Scale, Style, linear, spread, svg, text, ticks
 
 PLOT = 540.0  # width of a plot; labels stand outside of it
 _LABEL = 13.0  # height of a line of labels
-_CHAR = 7.2  # width of a letter at 12 px: nothing can be measured before there is a browser
+CHAR = 7.2  # width of a letter at 12 px: nothing can be measured before there is a browser
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def line_chart(
     evenly = measured and _crowded(values)
     x_ticks = values if measured else ticks(values[0], values[-1], 6)
     y_ticks = ticks(min(line.low for line in lines), max(line.high for line in lines), 6)
-    room = 52 + _CHAR * max(len(line.label) for line in lines)
+    room = 52 + CHAR * max(len(line.label) for line in lines)
     left, right, top = 52.0, 52.0 + PLOT, 14.0
     height = max(300.0, top + 50 + _LABEL * 1.1 * len(lines))
     bottom = height - 46
@@ -104,7 +104,7 @@ def _describe(lines: Sequence[Line], x_name: str, y_name: str) -> str:
 def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]], styles: Mapping[str, Style]) -> Markup:
     """One strip per method: the share of training rows in each bin of the top candidate's confidence."""
     labels = list(shares)
-    row, top, left = 30.0, 22.0, 24 + _CHAR * max(map(len, labels))
+    row, top, left = 30.0, 22.0, 24 + CHAR * max(map(len, labels))
     right = left + 0.55 * PLOT  # narrow: a phone should show more of it than its labels
     height = top + row * len(labels) + 44
     parts = [text(right + 8, 12, "above 0.95", class_="tick")]
@@ -136,7 +136,7 @@ def critical_difference(
     """Average ranks on a line; a bar joins methods whose ranks differ by less than the critical difference."""
     ordered = sorted(ranks.items(), key=lambda pair: pair[1])
     low, high = 1, max(2, len(ordered))
-    left = 22 + _CHAR * (6 + max(map(len, ranks)))
+    left = 22 + CHAR * (6 + max(map(len, ranks)))
     right = left + 0.75 * PLOT
     at = linear((low, high), (left, right))
     axis, row = 58.0, 19.0
