@@ -114,7 +114,9 @@ def main() -> None:
     asked = parser.parse_args()
     began = time.perf_counter()
     work = [(name, way) for name in asked.datasets for way in (held_out, crossed)]
-    results = Parallel(n_jobs=asked.jobs)(delayed(way)(name, asked.epochs, asked.repeats, asked.splits) for name, way in work)
+    results = Parallel(n_jobs=asked.jobs)(
+        delayed(way)(name, asked.epochs, asked.repeats, asked.splits) for name, way in work
+    )
     lines = [
         "| data | calibrated | accuracy | 80 % | 90 % | 95 % | labels a 90 % set | accepted, risk 10 % | wrong of them "
         "| calibration error | at temperature |",

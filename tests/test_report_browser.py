@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from browser_tools import CLIPPED, OPEN_ALL, barriers, chromium
+from playwright.sync_api import Browser, Page
 from report_records import everything
 
 from mogd.report.sections import sections
 from mogd.report.svg import N_COLOURS
 from mogd.report.write import render
 
-OPEN_ALL = "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
 # Each text with its colour and the first ground below it that is not transparent.
 TEXTS = """() => {
   const found = new Map();
@@ -36,22 +35,12 @@ TEXTS = """() => {
   }
   return [...found.values()];
 }"""
-CLIPPED = """() => [...document.querySelectorAll('svg text')].filter((t) => {
-  const box = t.getBoundingClientRect(), frame = t.ownerSVGElement.getBoundingClientRect();
-  const inside = box.left >= frame.left - 1 && box.right <= frame.right + 1;
-  return !(inside && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1);
-}).map((t) => t.textContent)"""
 
 
 @pytest.fixture(scope="module")
 def browser(missing: Callable[[str], NoReturn]) -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        missing("the report is tested in a browser: `apt-get install chromium`")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with chromium(missing) as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -202,6 +191,13 @@ def test_every_chart_and_table_has_a_name(browser: Browser, address: str) -> Non
     best = page.locator("#real-world-laptop-real-world-accuracy td.best").first
     assert best.locator("strong").count() == 1
     assert "best of its column" in best.inner_text()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light")])
+def test_axe_finds_no_barrier(browser: Browser, address: str, width: int, scheme: str) -> None:
+    page = opened(browser, address, width, scheme)
+    page.evaluate(OPEN_ALL)
+    assert barriers(page) == []
 
 
 def test_it_prints(browser: Browser, address: str, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def _heat(identity: str, title: str, classes: Sequence[str], matrix: np.ndarray)
         ]
         lines.append(el("tr", el("th", label, scope="row"), cells))
     table = el("table", el("thead", head), el("tbody", lines), class_="heat", aria_labelledby=f"{identity}-c")
-    box = el("div", table, class_="scroll", role="region", aria_label=title, tabindex=0)
+    box = el("div", table, class_="scroll", role="group", aria_label=title, tabindex=0)
     return el("div", el("p", title, class_="caption", id=f"{identity}-c"), box)
 
 

@@ -176,7 +176,7 @@ def _origins(records: Sequence[Record]) -> Markup:
         class_="words",
         aria_labelledby="origins",
     )
-    box = el("div", table, class_="scroll", role="region", aria_label="What was run where and when", tabindex=0)
+    box = el("div", table, class_="scroll", role="group", aria_label="Runs: table", tabindex=0)
     return el(
         "section",
         el("h2", "What was run where and when", id="origins"),

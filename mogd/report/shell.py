@@ -31,7 +31,7 @@ def document(title: str, top: Child, main: Child, footer: Child) -> str:
 
 def figure(title: str, drawing: Markup) -> Markup:
     """A chart under its title, in a box that scrolls by itself."""
-    box = el("div", drawing, class_="scroll", role="region", aria_label=title, tabindex=0)
+    box = el("div", drawing, class_="scroll", role="group", aria_label=title, tabindex=0)
     return el("figure", el("figcaption", title), box)
 
 

@@ -61,7 +61,7 @@ def to_html(table: Table) -> Markup:
                 aria_labelledby=f"{table.identity}-c",
             ),
             class_="scroll",
-            role="region",
+            role="group",
             aria_label=table.title,
             tabindex=0,
         ),
