@@ -22,6 +22,7 @@ from mogd.cli import methods as _methods  # noqa: E402, F401
 from mogd.cli import models as _models  # noqa: E402, F401
 from mogd.cli import report as _report  # noqa: E402, F401
 from mogd.cli import tune as _tune  # noqa: E402, F401
+from mogd.cli import which as _which  # noqa: E402, F401
 
 
 def _version(asked: bool) -> None:
