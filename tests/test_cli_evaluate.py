@@ -173,6 +173,20 @@ def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == f"mogd {mogd.__version__}\n"
 
 
+def test_completion_is_to_be_had() -> None:
+    text = CliRunner().invoke(app, ["--help"]).output
+    assert "--install-completion" in text
+
+
+def test_bench_prints_its_figures_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = 'title = "Small"\nfolds = 2\nn_clean = 20\nmethods = ["plknn"]\n[[panel]]\nname = "p"\n'
+    Path("small.toml").write_text(recipe + 'datasets = ["lost"]\n[scale.laptop]\n')
+    done = CliRunner().invoke(app, ["bench", "small.toml", "--json", "--dry-run"], catch_exceptions=False)
+    assert json.loads(done.stdout) == []
+    assert "Small" in done.stderr
+
+
 def test_methods_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = run(Path(), "methods")

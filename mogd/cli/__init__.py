@@ -10,7 +10,6 @@ app = typer.Typer(
     name="mogd",
     help="Learn from ambiguous labels: rows with a set of candidate labels, one of them true.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

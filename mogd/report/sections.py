@@ -149,7 +149,7 @@ def _cell(summary: Summary, label: str, column: int, common: int) -> Cell | None
         notes=() if entry.n in (common, 0) else (_runs(entry.n),),
         warnings=(f"{entry.failed} of {entry.n + entry.failed} failed",) if entry.failed else (),
         stale=entry.changed > 0,
-        data=_plain(summary, label, column, entry),
+        data=plain_cell(summary, label, column, entry),
     )
 
 
@@ -174,7 +174,8 @@ def _figure(entry: Entry) -> str:
     return f"{100 * entry.mean:.2f}" + ("" if entry.std is None else f" ± {100 * entry.std:.2f}")
 
 
-def _plain(summary: Summary, label: str, column: int, entry: Entry) -> dict[str, object]:
+def plain_cell(summary: Summary, label: str, column: int, entry: Entry) -> dict[str, object]:
+    """A cell of a table as plain values, for CSV and JSON."""
     where = summary.columns[column]
     return {
         "recipe": summary.recipe,
