@@ -35,6 +35,9 @@ MAY_IMPORT = {
     "training": {"methods"},
     "classifier": BELOW | {"estimator", "advice", "methods", "nets", "augment", "training", "progress", "algorithms"},
     "algorithms": {"estimator", "methods", "classical", "classifier"},
+    "conformal": BELOW | {"estimator", "selection"},
+    "evaluation": {"metrics", "conformal"},
+    "choice": {"candidates", "algorithms", "selection", "nets"},
 }
 TOP = ("cli", "__main__", "report", "experiments", "labeling")
 

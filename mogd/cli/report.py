@@ -72,12 +72,12 @@ def report(
         typer.echo(f"{superseded} runs left out: their recipes, as they are now, do not ask for them")
     records = asked
     made = sections(records, PaperFigures(paper))
-    told = read_notes(notes) if notes is not None else {}
+    commentary = read_notes(notes) if notes is not None else {}
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(render(form, made, records, told, _command(results, out, form, notes, fill)), encoding="utf-8")
+    out.write_text(render(form, made, records, commentary, _command(results, out, form, notes, fill)), encoding="utf-8")
     failed = sum(record["error"] is not None for record in records)
     typer.echo(f"{out}: {len(made)} tables from {len(records)} runs" + (f", {failed} of them failed" if failed else ""))
-    unused = set(told) - {name for s in made for name in (s.recipe, f"{s.recipe}/{s.panel}")}
+    unused = set(commentary) - {name for s in made for name in (s.recipe, f"{s.recipe}/{s.panel}")}
     if unused:
         typer.echo(f"not used, as no record belongs to it: {', '.join(sorted(unused))} in {notes}")
     if fill is not None:
