@@ -83,7 +83,7 @@ def test_a_better_baseline_is_named_first() -> None:
     votes = {"ann": {"k0": "a", "k1": "b"}}
     page = model_page(facts(calibration=wrong, table=TableRows(votes=votes))).html
     assert "<strong>40.0 %</strong>" in page
-    assert "; less than majority vote (100.0 %) and most frequent label (50.0 %)." in page
+    assert "; less than majority vote (100.0 %), about as good as most frequent label (50.0 %)." in page
 
 
 def test_without_anything_measured_the_page_says_how_to_measure() -> None:

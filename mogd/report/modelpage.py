@@ -88,14 +88,11 @@ def _how_good(facts: ModelFacts) -> Sequence[object]:
 
 
 def _against(share: Share, others: Mapping[str, Share]) -> str:
-    """The others beside it, those that do better first: nobody should have to look for them."""
+    """The others beside it, those that do better first; one inside its interval is neither better nor worse."""
+    low, high = share.interval
     parts = []
-    for words, does in (("less than", True), ("more than", False)):
-        own = [
-            f"{n[:1].lower()}{n[1:]} ({100 * o.value:.1f} %)"
-            for n, o in others.items()
-            if (o.value > share.value) is does
-        ]
+    for words, least, most in (("less than", high, 2.0), ("about as good as", low, high), ("more than", -1.0, low)):
+        own = [f"{n[:1].lower()}{n[1:]} ({100 * o.value:.1f} %)" for n, o in others.items() if least < o.value <= most]
         parts += [f"{words} {' and '.join(own)}"] if own else []
     return ", ".join(parts)
 
