@@ -24,6 +24,7 @@ from mogd.metrics import log_loss
 from mogd.selection import held_out_probabilities
 
 TEMPERATURES = (0.05, 20.0)
+LIKELIHOOD_RATIO = 3.84  # chi-squared of one degree of freedom at 5 %
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Calibration:
     """What a model's probabilities were worth on clean rows that it had not seen.
 
     held_out, y : the probabilities of the clean rows `(M, K)`, and the indices of their true classes.
-    temperature : `softmax(log p / temperature)` has the least log loss on these rows.
+    temperature : `softmax(log p / temperature)` has the least log loss on these rows; 1 where p itself will do.
     crossed : whether the rows were held out in turn, from models like the final one, and then trained on.
     """
 
@@ -152,12 +153,16 @@ def unsettled(
 
 
 def fit_temperature(probabilities: np.ndarray, y: np.ndarray) -> float:
-    """The temperature with the least log loss, between 1/20 and 20."""
+    """The temperature with the least log loss, between 1/20 and 20; 1 where it gains no more than noise would.
+
+    A hundred rows are few: the likelihood-ratio test at 5 % decides whether the gain counts (docs/studies/coverage.md).
+    """
     low, high = (log(t) for t in TEMPERATURES)
     found = minimize_scalar(
         lambda t: log_loss(y, tempered(probabilities, float(np.exp(t)))), bounds=(low, high), method="bounded"
     )
-    return float(np.exp(found.x))
+    gain = 2 * len(y) * (log_loss(y, tempered(probabilities, 1.0)) - found.fun)
+    return float(np.exp(found.x)) if gain > LIKELIHOOD_RATIO else 1.0
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:

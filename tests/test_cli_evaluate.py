@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,9 @@ from typer.testing import CliRunner
 
 import mogd
 from mogd.cli import app, main
+from mogd.conformal import tempered
 from mogd.datasets.corrupt import binomial
-from mogd.saving import load_encoder
+from mogd.saving import load_encoder, save_calibration
 
 
 def run(folder: Path, *arguments: object) -> str:
@@ -119,10 +122,15 @@ def test_risk_leaves_labels_empty(here: Path) -> None:
 
 
 def test_the_confidence_is_at_the_fitted_temperature(here: Path) -> None:
-    before = json.loads(run(here, "evaluate", "plain", "test.csv", "--truth", "truth", "--json"))
-    after = json.loads(run(here, "evaluate", "model", "test.csv", "--truth", "truth", "--json"))
-    assert after["accuracy"] == before["accuracy"]
-    assert after["log_loss"] < before["log_loss"]
+    shutil.copytree("model", "hot", dirs_exist_ok=True)
+    model = mogd.load("hot")
+    save_calibration("hot", replace(model.calibration_, temperature=2.0))
+    run(here, "predict", "hot", "test.csv", "--out", "hot.csv")
+    raw = model.predict_proba(load_encoder("hot").transform(pl.read_csv("test.csv")))
+    assert np.allclose(pl.read_csv("hot.csv")["confidence"], tempered(raw, 2.0).max(axis=1))
+    found = [json.loads(run(here, "evaluate", m, "test.csv", "--truth", "truth", "--json")) for m in ("model", "hot")]
+    assert found[0]["accuracy"] == found[1]["accuracy"]
+    assert found[0]["log_loss"] != found[1]["log_loss"]
 
 
 def test_a_model_that_is_not_calibrated_says_how_to(here: Path) -> None:

@@ -100,6 +100,8 @@ def test_the_temperature_is_found_again_and_lowers_the_loss() -> None:
     better = Calibration.of(proba, y).probabilities(proba)
     assert log_loss(y, better) < log_loss(y, proba)
     assert np.array_equal(better.argmax(axis=1), proba.argmax(axis=1))
+    right, labels = draws(100, np.random.default_rng(2), sharpness=1.0)
+    assert fit_temperature(right, labels) == 1.0  # nothing to mend
     certain = tempered(np.array([[1.0, 0.0, 0.0]]), 2.0)
     assert np.isfinite(certain).all()
     assert certain.sum() == pytest.approx(1.0)
