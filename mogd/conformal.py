@@ -155,7 +155,7 @@ def unsettled(
 def fit_temperature(probabilities: np.ndarray, y: np.ndarray) -> float:
     """The temperature with the least log loss, between 1/20 and 20; 1 where it gains no more than noise would.
 
-    A hundred rows are few: the likelihood-ratio test at 5 % decides whether the gain counts (docs/studies/coverage.md).
+    A hundred rows are few: the likelihood-ratio test at 5 % decides whether the gain counts.
     """
     low, high = (log(t) for t in TEMPERATURES)
     found = minimize_scalar(
