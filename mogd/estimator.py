@@ -166,6 +166,13 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
         columns |= {"runner_up": second, "runner_up_confidence": second_confidence}
         return pandas.DataFrame(columns | ({} if self.outside_ is None else {"outside": self.outside_}))
 
+    def report(self) -> Any:
+        """A page of what was learned; a notebook shows it, `report().save("model.html")` writes it."""
+        from mogd.report.modelpage import ModelFacts, model_page
+
+        check_is_fitted(self, "confidence_", msg="%(name)s has nothing to report: fit it first")
+        return model_page(ModelFacts.of_model(self))
+
     def _fit(self, rows: Rows) -> None:
         raise NotImplementedError(f"{type(self).__name__} must implement _fit")
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import mogd
 from mogd.algorithms import ALGORITHMS, algorithm_of, make, make_method
+from mogd.conformal import Calibration
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
@@ -78,6 +79,8 @@ def save(
     described["id_name"] = getattr(data, "id_name", None)
     encoder = getattr(data, "encoder", None)
     described["encoder"] = None if encoder is None else encoder.to_json()
+    calibration = getattr(model, "calibration_", None)
+    described["calibration"] = None if calibration is None else calibration.to_json()
     files = {WEIGHTS: arrays}
     if encoder is not None and (of_text := encoder.arrays()):
         files[ENCODER] = of_text
@@ -115,6 +118,8 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
             model.config_ = described["config"]
         if described.get("n_clean") is not None:
             model.n_clean_ = int(described["n_clean"])
+        if described.get("calibration") is not None:
+            model.calibration_ = Calibration.from_json(described["calibration"], len(model.classes_))
         model.scaler_ = _load_scaler(described["scaler"], state)
         model._load_state({key: value for key, value in state.items() if not key.startswith("scaler.")})
         _check_classes(model)
@@ -162,21 +167,19 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     column `outside`: whether the label lies outside the row's set.
     """
     path = Path(path)
-    described, files = read_folder(path)
-    if RESOLVED not in files:
-        raise FileNotFoundError(f"{path} was saved without the labels of its training rows ({RESOLVED} is not there)")
+    classes, arrays = _read_resolved(path)
     try:
-        return _resolved_table(files[RESOLVED], from_plain(described["classes"]))
+        return _resolved_table(arrays, classes)
     except DAMAGED as error:
-        raise ValueError(f"{path} holds no readable labels of its training rows: {first_line(error)}") from None
+        raise _unreadable(path, error) from None
 
 
 def _resolved_table(arrays: Arrays, classes: np.ndarray) -> Arrays:
-    confidence, known = _resolved_rows(arrays, len(classes)), arrays["clean"]
+    ids, confidence, known, order, _ = _training_rows(arrays, len(classes))
     n_clean = len(known)
     label, best_confidence, runner_up, second_confidence = resolve(confidence, classes)
     resolved = {
-        "id": unpack_names(arrays),
+        "id": ids,
         "label": np.concatenate([label, classes[known]]),
         "confidence": np.concatenate([best_confidence, np.ones(n_clean, confidence.dtype)]),
         "runner_up": np.concatenate([runner_up, np.full(n_clean, None)]),
@@ -188,8 +191,59 @@ def _resolved_table(arrays: Arrays, classes: np.ndarray) -> Arrays:
         resolved["file"] = unpack_names(files)
     if "outside" in arrays:
         resolved["outside"] = np.concatenate([arrays["outside"], np.zeros(n_clean, dtype=bool)])
-    order = arrays.get("order", np.arange(len(confidence) + n_clean))
     return {key: values[order] for key, values in resolved.items()}
+
+
+class TrainingRows(NamedTuple):
+    """What a saved model keeps of its training rows: no features.
+
+    `ids` names the partial rows and then the clean ones; `order` brings them into the order of the table.
+    """
+
+    ids: np.ndarray
+    confidence: np.ndarray  # (n, K) of the partial rows; 0 off the candidates
+    clean: np.ndarray  # class indices
+    order: np.ndarray
+    held_out: np.ndarray | None  # (n, K) by models that did not see the row, where `cross_calibrate` made them
+
+
+def load_training_rows(path: str | os.PathLike[str]) -> TrainingRows:
+    """The rows behind `load_resolved`, as arrays."""
+    path = Path(path)
+    classes, arrays = _read_resolved(path)
+    try:
+        return _training_rows(arrays, len(classes))
+    except DAMAGED as error:
+        raise _unreadable(path, error) from None
+
+
+def save_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:
+    """Put a calibration into a saved model; everything else stays as it is."""
+    described, files = read_folder(Path(path))
+    write_folder(Path(path), described | {"calibration": calibration.to_json()}, files, overwrite=True)
+
+
+def _read_resolved(path: Path) -> tuple[np.ndarray, Arrays]:
+    """The classes, and the arrays of the training rows."""
+    described, files = read_folder(path)
+    if RESOLVED not in files:
+        raise FileNotFoundError(f"{path} was saved without the labels of its training rows ({RESOLVED} is not there)")
+    try:
+        return from_plain(described["classes"]), files[RESOLVED]
+    except DAMAGED as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} holds no readable labels of its training rows: {first_line(error)}")
+
+
+def _training_rows(arrays: Arrays, n_classes: int) -> TrainingRows:
+    confidence, clean, held_out = _resolved_rows(arrays, n_classes), arrays["clean"], arrays.get("held_out")
+    if held_out is not None and held_out.shape != confidence.shape:
+        raise ValueError(f"the held-out probabilities have shape {held_out.shape} for {confidence.shape} confidences")
+    order = arrays.get("order", np.arange(len(confidence) + len(clean)))
+    return TrainingRows(unpack_names(arrays), confidence, clean, order, held_out)
 
 
 def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
@@ -314,6 +368,8 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
         ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
     arrays = {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    if hasattr(model, "held_out_"):
+        arrays["held_out"] = model.held_out_
     files = getattr(data, "files", None)
     if files is not None:
         packed = pack_names(np.array([files[str(name)] for name in ids.tolist()]))

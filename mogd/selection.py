@@ -72,6 +72,7 @@ def inner_score(
     y_val: Any = None,
     n_splits: int = 3,
     random_state: int | None = None,
+    candidates_val: Any = None,
 ) -> float:
     """An estimate of the accuracy of a configuration from training rows alone, clean and partial.
 
@@ -79,7 +80,10 @@ def inner_score(
     """
     candidates = _checked(estimator, X, candidates)
     clean_y = np.empty(0, dtype=np.int64) if y_val is None else as_labels(y_val, candidates.classes)
-    guess, clean_guess = held_out(estimator, X, candidates, X_val, clean_y, n_splits, random_state)
+    own_sets = None
+    if candidates_val is not None:
+        own_sets = as_candidates(candidates_val, classes=candidates.classes, unseen="keep")
+    guess, clean_guess = held_out(estimator, X, candidates, X_val, clean_y, n_splits, random_state, own_sets)
     return pooled_accuracy(candidates.matrix, guess, clean_y, clean_guess)
 
 
@@ -91,25 +95,46 @@ def held_out(
     clean_y: np.ndarray,
     n_splits: int,
     random_state: int | None,
+    candidates_val: Candidates | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predicted class indices of the partial and of the clean rows, each from a model that did not see the row."""
+    partial, clean = held_out_probabilities(
+        estimator, X, candidates, X_val, clean_y, n_splits, random_state, candidates_val
+    )
+    return partial.argmax(axis=1), clean.argmax(axis=1)
+
+
+def held_out_probabilities(
+    estimator: PartialLabelEstimator,
+    X: Any,
+    candidates: Candidates,
+    X_val: Any,
+    clean_y: np.ndarray,
+    n_splits: int,
+    random_state: int | None,
+    candidates_val: Candidates | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Class probabilities of the partial and of the clean rows, each from a model that did not see the row."""
     if n_splits < 2:
         raise ValueError(f"n_splits must be at least 2; got {n_splits!r}")
     X = np.asarray(X)
     clean_X = X[:0] if X_val is None else np.asarray(X_val)
     generator = np.random.default_rng(random_state)
     partial_folds, clean_folds = _folds(len(X), n_splits, generator), _folds(len(clean_y), n_splits, generator)
-    guess, clean_guess = np.empty(len(X), dtype=np.int64), np.empty(len(clean_y), dtype=np.int64)
+    n_classes = candidates.shape[1]
+    partial, clean_rows = np.empty((len(X), n_classes)), np.empty((len(clean_y), n_classes))
     for held, clean_held in zip(partial_folds, clean_folds, strict=True):
         keep, clean_keep = np.delete(np.arange(len(X)), held), np.delete(np.arange(len(clean_y)), clean_held)
-        clean = {}
+        clean: dict[str, Any] = {}
         if len(clean_keep):
             clean = {"X_val": clean_X[clean_keep], "y_val": candidates.classes[clean_y[clean_keep]]}
+            if candidates_val is not None:
+                clean["candidates_val"] = candidates_val[clean_keep]
         fitted = clone(estimator).fit(X[keep], candidates[keep], **clean)
-        guess[held] = fitted.predict_proba(X[held]).argmax(axis=1)
+        partial[held] = fitted.predict_proba(X[held])
         if len(clean_held):
-            clean_guess[clean_held] = fitted.predict_proba(clean_X[clean_held]).argmax(axis=1)
-    return guess, clean_guess
+            clean_rows[clean_held] = fitted.predict_proba(clean_X[clean_held])
+    return partial, clean_rows
 
 
 def pooled_accuracy(candidates: np.ndarray, guess: np.ndarray, clean_y: np.ndarray, clean_guess: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mogd.experiments.provenance import code_hash
+from mogd.experiments.provenance import code_of
 
 LEVEL = {"mogd": 78, "mogd-paper": 64, "supervised": 84, "pce": 55, "cc": 77, "proden": 76, "rc": 75.5, "lws": 74}
 LABELS = {"mogd": "MoGD", "mogd-paper": "MoGD, as printed", "supervised": "Fully supervised"}
@@ -58,7 +58,7 @@ def record(algorithm: str, *, dataset: str = "lost", **more: Any) -> dict[str, A
         "versions": VERSIONS,
         "commit": "a51e59b0c1d2e3f405162738495a6b7c8d9e0f10",
         "dirty": False,
-        "code": more.get("code", code_hash(algorithm)),
+        "code": more.get("code") or code_of(made),
         "error": more.get("error"),
     }
     if made["error"]:

@@ -153,7 +153,7 @@ def test_the_pages_do_what_they_say(
     docs = Path(__file__).parent.parent / "docs"
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for page in ("tables.md", "models.md"):
+    for page in ("tables.md", "models.md", "guarantees.md"):
         for kind, block in re.findall(r"```(python|sh)\n(.*?)```", (docs / page).read_text(), re.DOTALL):
             if kind == "python":
                 exec(block, names)

@@ -95,6 +95,7 @@ def test_the_hash_follows_what_an_algorithm_imports_and_nothing_else():
     mogd, sure = modules_behind("mogd"), modules_behind("sure")
     assert {"mogd.methods.mogd", "mogd.methods.tangent", "mogd.training", "mogd.candidates"} <= mogd
     assert not {"mogd.methods.cc", "mogd.classical.sure", "mogd.cli", "mogd.selection"} & mogd
+    assert not [name for name in mogd | sure if name.startswith("mogd.report")]  # `model.report()` changes no figure
     assert "mogd.classical.sure" in sure
     assert not {"mogd.training", "mogd.classifier", "mogd.nets"} & sure
     assert "mogd.selection" in modules_behind("cc", selects=True)

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "guard": {"candidates"},
     "callbacks": {"methods", "datasets", "guard", "evidence", "crowd"},
     "config": {"methods"},
-    "estimator": BELOW,
+    "estimator": BELOW | {"report"},  # `model.report()`, loaded when it is called
     "classical": BELOW | {"estimator"},
     "training": {"methods", "callbacks", "guard", "optim"},
     "classifier": BELOW
@@ -64,12 +64,15 @@ MAY_IMPORT = {
     },
     "algorithms": {"estimator", "methods", "classical", "classifier"},
     "modelfolder": {"datasets"},
-    "saving": FACE | {"modelfolder", "datasets", "callbacks"},
+    "saving": FACE | {"modelfolder", "datasets", "callbacks", "conformal"},
     "comparison": BELOW | {"estimator", "algorithms"},
     "selection": BELOW | {"estimator"},
     "tuning": {"algorithms", "selection"},
+    "conformal": BELOW | {"estimator", "selection"},
+    "evaluation": {"metrics", "conformal"},
+    "choice": {"candidates", "algorithms", "selection", "nets"},
     "experiments": FACE | {"datasets", "selection", "methods", "callbacks"},
-    "report": {"experiments", "datasets", "algorithms"},
+    "report": {"experiments", "datasets", "algorithms", "conformal", "evaluation", "modelfolder", "saving"},
     "cli": None,  # the shell may import all
     "__main__": None,
     "labeling": BELOW | {"datasets", "algorithms", "nextrows"},

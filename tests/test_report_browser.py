@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser_tools import CLIPPED, OPEN_ALL, barriers
 from playwright.sync_api import Browser, Page
 from report_records import everything
 
@@ -16,7 +17,6 @@ from mogd.report.sections import sections
 from mogd.report.svg import N_COLOURS
 from mogd.report.write import render
 
-OPEN_ALL = "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
 # Each text with its colour and the first ground below it that is not transparent.
 TEXTS = """() => {
   const found = new Map();
@@ -34,11 +34,6 @@ TEXTS = """() => {
   }
   return [...found.values()];
 }"""
-CLIPPED = """() => [...document.querySelectorAll('svg text')].filter((t) => {
-  const box = t.getBoundingClientRect(), frame = t.ownerSVGElement.getBoundingClientRect();
-  const inside = box.left >= frame.left - 1 && box.right <= frame.right + 1;
-  return !(inside && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1);
-}).map((t) => t.textContent)"""
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +184,13 @@ def test_every_chart_and_table_has_a_name(browser: Browser, address: str) -> Non
     best = page.locator("#real-world-laptop-real-world-accuracy td.best").first
     assert best.locator("strong").count() == 1
     assert "best of its column" in best.inner_text()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light")])
+def test_axe_finds_no_barrier(browser: Browser, address: str, width: int, scheme: str) -> None:
+    page = opened(browser, address, width, scheme)
+    page.evaluate(OPEN_ALL)
+    assert barriers(page) == []
 
 
 def test_it_prints(browser: Browser, address: str, tmp_path: Path) -> None:

@@ -63,9 +63,8 @@ def test_the_readmes_example_does_not_collapse_beside_a_busy_process() -> None:
 
     def seconds() -> float:
         environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-        done = subprocess.run(
-            [sys.executable, "-c", EXAMPLE], capture_output=True, text=True, env=environment, check=True
-        )
+        command = [sys.executable, "-c", EXAMPLE]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
         return float(done.stdout)
 
     alone = min(seconds() for _ in range(2))

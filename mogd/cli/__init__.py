@@ -12,13 +12,13 @@ app = typer.Typer(
     name="mogd",
     help="Learn from ambiguous labels: rows with a set of candidate labels, one of them true.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 from mogd.cli import bench as _bench  # noqa: E402, F401
 from mogd.cli import datasets as _datasets  # noqa: E402, F401
 from mogd.cli import demo as _demo  # noqa: E402, F401
+from mogd.cli import evaluate as _evaluate  # noqa: E402, F401
 from mogd.cli import inspect as _inspect  # noqa: E402, F401
 from mogd.cli import label as _label  # noqa: E402, F401
 from mogd.cli import methods as _methods  # noqa: E402, F401
@@ -26,12 +26,22 @@ from mogd.cli import models as _models  # noqa: E402, F401
 from mogd.cli import next as _next  # noqa: E402, F401
 from mogd.cli import report as _report  # noqa: E402, F401
 from mogd.cli import tune as _tune  # noqa: E402, F401
+from mogd.cli import which as _which  # noqa: E402, F401
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from mogd import __version__
+
+        typer.echo(f"mogd {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def _options(
     context: typer.Context,
     debug: bool = typer.Option(False, "--debug", help="Show the whole traceback of an error."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
     context.obj = {"debug": debug}
 

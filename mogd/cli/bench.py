@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from mogd.cli import app
+from mogd.cli.guarantee import AsJson
 
 if TYPE_CHECKING:
     from mogd.experiments.run import Plan, Sample
@@ -32,9 +37,13 @@ def bench(
         "their figures come out the same to the last digit, the others stand.",
     ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and the figures so far; run nothing."),
+    as_json: AsJson = False,
 ) -> None:
     """Run a recipe: every cell leaves one record, and a run that was stopped goes on where it was."""
-    _bench(recipe, scale, jobs, backend, address, only, out, retry_failed, rerun_changed, confirm, dry_run)
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        path = _bench(recipe, scale, jobs, backend, address, only, out, retry_failed, rerun_changed, confirm, dry_run)
+    if as_json:
+        typer.echo(json.dumps(_figures(path), indent=2))
 
 
 @app.command()
@@ -45,8 +54,6 @@ def reproduce(
     out: str = typer.Option("results", help="The folder of the records."),
 ) -> None:
     """Run every recipe in the folder benchmarks, then write report.html and docs/results.md from the records."""
-    from pathlib import Path
-
     from mogd.cli.report import report
 
     names = sorted(path.stem for path in Path("benchmarks").glob("*.toml") if path.stem != "paper")
@@ -72,7 +79,7 @@ def _bench(
     rerun_changed: bool,
     confirm: int,
     dry_run: bool,
-) -> None:
+) -> Path:
     from mogd.experiments.run import BACKENDS, run
     from mogd.experiments.run import plan as make_plan
     from mogd.experiments.spec import find_recipe, load_recipe
@@ -97,6 +104,17 @@ def _bench(
         _say_results(chosen, plan, only)
     if failed and failed == len(plan.todo):
         raise RuntimeError("every cell failed: mend the cause, then give the command again with --retry-failed")
+    return plan.path
+
+
+def _figures(path: Path) -> list[dict[str, Any]]:
+    """Every cell of the tables that the records of a file make."""
+    from mogd.experiments.record import read_records
+    from mogd.experiments.summary import tables
+    from mogd.report.sections import plain_cell
+
+    summaries = tables(read_records([path])) if path.exists() else []
+    return [plain_cell(s, label, i, entry) for s in summaries for (label, i), entry in s.entries.items()]
 
 
 def _cores() -> int:

@@ -81,6 +81,16 @@ def comparison_rows(used: str, found: Comparison) -> list[tuple[str, str]]:
     return rows
 
 
+def callback_settings(config: dict[str, Any]) -> str:
+    """The callbacks of a fit and their settings, in one line."""
+    parts = []
+    for callback in config["callbacks"]:
+        settings = {name: value for name, value in callback.items() if name != "name" and value is not None}
+        shown = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in settings.items())
+        parts.append(f"{callback['name']} ({shown})" if shown else callback["name"])
+    return "; ".join(parts) or "none"
+
+
 def source_rows(model: PartialLabelEstimator) -> list[tuple[str, str]]:
     """What each source is worth, where the model knows."""
     report: Any = getattr(model, "sources_report", lambda: None)()

@@ -18,11 +18,19 @@ def methods(as_json: bool = typer.Option(False, "--json", help="Print JSON inste
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "kind", "what it is", "paper", "needs clean rows")
-    for row in rows:
-        need = "yes" if row["needs_clean_set"] else ""
-        table.add_row(row["name"], row["kind"], row["title"], row["paper"], need)
-    Console().print(table)
+    table = Table("name", "what it is", "paper", box=SIMPLE, padding=(0, 1, 0, 0))
+    table.columns[0].no_wrap = True
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        table.add_section()
+        table.add_row(f"[bold]{kind}[/bold]")
+        for row in rows:
+            if row["kind"] == kind:
+                name = row["name"] + ("*" if row["needs_clean_set"] else "")
+                table.add_row(name, row["title"], row["paper"])
+    console = Console()
+    console.print(table)
+    console.print("* needs clean rows, or rows with one candidate", highlight=False)

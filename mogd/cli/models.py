@@ -13,7 +13,9 @@ import typer
 
 from mogd.algorithms import ALGORITHMS, check_name
 from mogd.cli import app
+from mogd.cli.guarantee import AsJson, Coverage, Risk, guaranteed, mark_rows, sentence
 from mogd.cli.reading import TABLE, WRITTEN, Reading, reads_table
+from mogd.cli.scoring import Encoding, ImageFolder, SavedModel, TextModel, score_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +44,9 @@ def fit(
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Save even a model that holds training rows.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a saved model that is there.")] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="For `predict --coverage`: fit five times more, clean rows held out.")
+    ] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Save the state of training there after every epoch.")
     ] = None,
@@ -53,6 +58,7 @@ def fit(
             help="Judge by the clean rows, beside majority vote and Dawid–Skene; by default for tables of votes.",
         ),
     ] = None,
+    as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
@@ -61,62 +67,64 @@ def fit(
     from mogd.saving import check_saving
 
     def build(name: str) -> PartialLabelEstimator:
-        return _estimator(name, backbone, epochs, scale, param or [], seed, quiet)
+        return _estimator(name, backbone, epochs, scale, param or [], seed, quiet or as_json)
 
     check_saving(build("mogd" if method == "auto" else method), out, allow_rows=keep_rows, overwrite=force)
     replaced = saved_here(out)
     data = learnable(method, reading)
+    clean: dict[str, Any] = {"X_val": none_if_empty(data.clean_X), "y_val": none_if_empty(data.clean_y)}
+    if calibrate and clean["y_val"] is None:
+        raise ValueError("--calibrate needs clean rows: name them by --clean COL or --clean FILE")
+    clean["candidates_val"] = data.clean_candidates if clean["y_val"] is not None else None
     with notes(), _interrupts():
         used, model, comparison = choose(method, data, build, compare)
         if checkpoint is not None or resume:
             _add_checkpoint(model, used, checkpoint, resume)
-        clean = {"X_val": none_if_empty(data.clean_X), "y_val": none_if_empty(data.clean_y)}
-        own_votes = data.clean_candidates if clean["y_val"] is not None else None
-        model.fit(data.X, data.candidates, **clean, candidates_val=own_votes)
+        model.fit(data.X, data.candidates, **clean)
+        if calibrate:
+            _calibrate(model, data, clean)
     _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
-    _summary(data, model, out, replaced, used, comparison)
+    _summary(data, model, out, replaced, used, comparison, as_json)
 
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
+    model: SavedModel,
     table: Annotated[Path, typer.Argument(help=f"The rows to label: {TABLE}")],
     out: Annotated[Path, typer.Option(help=f"Where to write id (or row), label and confidence: {WRITTEN}")],
-    images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
+    images: ImageFolder = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add a column for each class.")] = False,
-    text_model: Annotated[Path | None, typer.Option(help="Folder of the text model, where it has moved.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Of the text: utf-8, utf-16, latin-1, …")] = None,
+    text_model: TextModel = None,
+    encoding: Encoding = None,
+    coverage: Coverage = None,
+    risk: Risk = None,
+    as_json: AsJson = False,
 ) -> None:
     """Label the rows of a table by a saved model."""
-    from mogd.datasets.exports import table_of
     from mogd.datasets.folders import ImageEncoder
-    from mogd.datasets.frames import check_target, read_rows, write_frame
+    from mogd.datasets.frames import check_target, write_frame
     from mogd.datasets.rows import row_ids
-    from mogd.saving import id_name, load, load_encoder
+    from mogd.saving import id_name
 
     check_target(out)
-    with notes():
-        fitted, encoder, name = load(model), load_encoder(model, images, text_model), id_name(model)
-        frame = table_of(read_rows(table, encoding=encoding))
-    with notes():
-        X = encoder.transform(frame)
-    _check_missing(encoder.missing_, X, table, "fit the model with --impute median, or fill them")
-    proba = fitted.predict_proba(X)
+    fitted, encoder, frame, proba = score_table(model, table, images, text_model, encoding)
+    name = id_name(model)
     best = proba.argmax(axis=1)
     known = name if name in frame.columns else None
     columns: dict[str, Any] = {known or "row": row_ids(frame, known)}
     if isinstance(encoder, ImageEncoder) and known != encoder.column:
         columns["file"] = frame[encoder.column].to_list()
     columns |= {"label": fitted.classes_[best], "confidence": proba.max(axis=1)}
+    columns, figures = guaranteed(fitted, proba, columns, coverage, risk)
     if probabilities:
         columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
     write_frame(out, columns)
-    _report(f"{len(best)} rows labelled, mean confidence {proba.max(axis=1).mean():.3f}", out)
+    _report(sentence(figures), out, figures if as_json else None)
 
 
 @app.command()
 def disambiguate(
-    model: Annotated[Path, typer.Argument(help="A folder that `mogd fit` saved.")],
+    model: SavedModel,
     out: Annotated[Path, typer.Option(help=f"Where to write the resolved labels: {WRITTEN}")],
     form: Annotated[
         str | None, typer.Option("--format", help="Write them back for label-studio, argilla or prodigy.")
@@ -127,25 +135,28 @@ def disambiguate(
     question: Annotated[
         str | None, typer.Option(help="With --format: of an export with several questions, the one that was learned.")
     ] = None,
+    coverage: Annotated[float, typer.Option(help="How sure a row must be to need no look, if calibrated.")] = 0.9,
+    as_json: AsJson = False,
 ) -> None:
     """Write what every training row was resolved to, in the order of the table.
 
     The columns are the row's id (under the name it had, or `row`, its number from 0), label, confidence, runner_up,
-    runner_up_confidence and clean.
+    runner_up_confidence, clean and look (whether a person should look at the row).
     """
     from mogd.datasets.frames import check_target, write_frame
     from mogd.saving import id_name, load_resolved
 
     check_target(out)
-    columns = load_resolved(model)
+    columns, unsure = mark_rows(model, load_resolved(model), coverage)
+    figures = {"rows": len(columns["label"]), "look": unsure}
     if form is not None or source is not None:
         from mogd.cli.exports import write_back
 
-        _report(write_back(columns, form, source, question, out), out)
-        return
-    write_frame(out, {(id_name(model) or "row") if key == "id" else key: value for key, value in columns.items()})
-    unsure = int((columns["confidence"] < 0.5).sum())
-    _report(f"{len(columns['label'])} rows resolved, {unsure} of them with a confidence below 0.5", out)
+        said = write_back(columns, form, source, question, out)
+    else:
+        write_frame(out, {(id_name(model) or "row") if key == "id" else key: value for key, value in columns.items()})
+        said = f"{figures['rows']} rows resolved, {unsure} of them worth a look (column `look`)"
+    _report(said, out, figures if as_json else None)
 
 
 def _estimator(
@@ -185,6 +196,17 @@ def _interrupts() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+def _calibrate(model: PartialLabelEstimator, data: TableDataset, clean: dict[str, Any]) -> None:
+    """Calibrate by further fits without the checkpoint, which belongs to the fit on all rows."""
+    from mogd.conformal import cross_calibrate
+
+    own = {"callbacks": model.callbacks} if hasattr(model, "callbacks") else {}
+    if isinstance(own.get("callbacks"), list):
+        model.set_params(callbacks=[c for c in own["callbacks"] if not getattr(c, "observer", False)])
+    cross_calibrate(model, data.X, data.candidates, **clean)
+    model.set_params(**own)
+
+
 def read_param(text: str) -> tuple[str, Any]:
     """`lr=0.1` as a name and a value: what JSON reads, or else the text itself."""
     name, equals, value = text.partition("=")
@@ -213,21 +235,15 @@ def notes() -> Iterator[None]:
         _note(text)
 
 
-def _report(what: str, out: Path) -> None:
-    """What was written, on the standard output unless the rows themselves went there."""
-    typer.echo(what if str(out) == "-" else f"{what}: {out}", err=str(out) == "-")
+def _report(what: str, out: Path, figures: dict[str, Any] | None = None) -> None:
+    """What was written, or its figures as JSON, on the standard output unless the rows themselves went there."""
+    to_standard = str(out) == "-"
+    said = what if to_standard else f"{what}: {out}"
+    typer.echo(said if figures is None else json.dumps(figures | {"out": str(out)}), err=to_standard)
 
 
 def _note(text: str) -> None:
     typer.secho(f"note: {text}", err=True, fg=typer.colors.YELLOW)
-
-
-def _check_missing(missing: Any, X: np.ndarray, table: Path, way_out: str) -> None:
-    import numpy as np
-
-    if missing and X.dtype.kind == "f" and np.isnan(X).any():
-        counts = ", ".join(f"{name}: {count}" for name, count in missing.items())
-        raise ValueError(f"{table} has missing cells ({counts}): {way_out}")
 
 
 def learnable(method: str, reading: Reading) -> TableDataset:
@@ -292,20 +308,28 @@ def _summary(
     replaced: str | None,
     used: str,
     comparison: Comparison | None,
+    as_json: bool,
 ) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mogd.cli.fit_summary import comparison_rows, covering_warning, source_rows
+    from mogd.cli.fit_summary import callback_settings, comparison_rows, covering_warning, source_rows
 
     facts = data.describe()
     n_clean = 0 if data.clean_y is None else len(data.clean_y)
     covering = model.score(data.X, data.candidates)
+    if as_json:
+        figures = {"covering_rate": covering, "mean_confidence": float(model.disambiguate().confidence.mean())}
+        chosen = {"method": used, "config": getattr(model, "config_", None)}
+        typer.echo(json.dumps({**facts, "n_clean": n_clean, **figures, **chosen, "model": str(out)}, indent=2))
+        return
     table = Table(show_header=False, box=None)
     table.add_row("rows", f"{facts['n_rows']} with candidates, {n_clean} clean")
     table.add_row("features", str(facts["n_features"]))
     table.add_row("classes", str(facts["n_classes"]))
     table.add_row("method", used)
+    if hasattr(model, "config_"):
+        table.add_row("callbacks", callback_settings(model.config_))
     table.add_row("average candidates", f"{facts['average_candidates']:.2f}")
     table.add_row("covering rate", f"{covering:.3f} of the predictions lie in the row's candidate set")
     table.add_row("mean confidence", f"{model.disambiguate().confidence.mean():.3f}")

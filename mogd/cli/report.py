@@ -1,9 +1,9 @@
-"""`mogd report`: from records to a page, to tables, and to the figures on the methods' pages."""
+"""`mogd report`: the page of a model; or, from records, a page, tables, and the figures of the methods' pages."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,10 @@ ENDINGS = {".html": "html", ".md": "md", ".tex": "latex", ".csv": "csv"}
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(help="Files of records, results/*.jsonl, or their folder.")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL|RESULTS…", help="A saved model; or files of records, or their folder."),
+    ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; else report.html, .md, …")] = None,
     form: Annotated[str, typer.Option("--format", help="html, md, latex or csv; else as --out ends.")] = "",
     notes: Annotated[
@@ -22,8 +25,26 @@ def report(
     ] = None,
     paper: Annotated[Path | None, typer.Option(help="The paper's figures; else benchmarks/paper.toml.")] = None,
     fill: Annotated[Path | None, typer.Option(help="A folder of Markdown pages to fill figures into, too.")] = None,
+    table: Annotated[Path | None, typer.Option(help="Of a model: the table it learned from, to show its rows.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of that table to show; by default the longest text.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of the pictures that the table names.")] = None,
+    image_column: Annotated[str, typer.Option(help="Column with the file names of the pictures.")] = "file",
+    annotators: Annotated[
+        list[str] | None, typer.Option(help="Columns of one annotator each (repeat, or a,b).")
+    ] = None,
+    truth: Annotated[str | None, typer.Option(help="Column of true labels, where they are known.")] = None,
 ) -> None:
-    """Make one page (or the tables) from records: everything a reader needs, and the command that remakes it."""
+    """Make one page: of a saved model, what it learned; of records, everything a reader needs.
+
+    With records, the tables can also be had as Markdown, LaTeX or CSV.
+    """
+    if len(results) == 1 and (results[0] / "model.json").is_file():
+        if form not in ("", "html") or notes or paper or fill:
+            raise ValueError("the page of a model is HTML alone: leave --format, --notes, --paper and --fill away")
+        how = {"text": text, "images": images, "image_column": image_column, "truth": truth}
+        columns = [name.strip() for given in annotators or [] for name in given.split(",") if name.strip()]
+        _model_page(results[0], out or Path("model.html"), table, how | {"annotators": columns})
+        return
     from mogd.experiments.paper import PaperFigures
     from mogd.experiments.record import read_records
     from mogd.experiments.spec import in_recipes
@@ -51,17 +72,34 @@ def report(
         typer.echo(f"{superseded} runs left out: their recipes, as they are now, do not ask for them")
     records = asked
     made = sections(records, PaperFigures(paper))
-    told = read_notes(notes) if notes is not None else {}
+    commentary = read_notes(notes) if notes is not None else {}
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(render(form, made, records, told, _command(results, out, form, notes, fill)), encoding="utf-8")
+    out.write_text(render(form, made, records, commentary, _command(results, out, form, notes, fill)), encoding="utf-8")
     failed = sum(record["error"] is not None for record in records)
     typer.echo(f"{out}: {len(made)} tables from {len(records)} runs" + (f", {failed} of them failed" if failed else ""))
-    unused = set(told) - {name for s in made for name in (s.recipe, f"{s.recipe}/{s.panel}")}
+    unused = set(commentary) - {name for s in made for name in (s.recipe, f"{s.recipe}/{s.panel}")}
     if unused:
         typer.echo(f"not used, as no record belongs to it: {', '.join(sorted(unused))} in {notes}")
     if fill is not None:
         changed = fill_folder(fill, lambda recipe, algorithm: figures(made, recipe, algorithm))
         typer.echo(f"{len(changed)} pages filled in {fill}")
+
+
+def _model_page(model: Path, out: Path, table: Path | None, how: dict[str, Any]) -> None:
+    from mogd.report.modelfacts import ModelFacts
+    from mogd.report.modelpage import ROWS_SHOWN, model_page
+    from mogd.report.modeltable import read_rows
+    from mogd.saving import id_name
+
+    facts = ModelFacts.of_folder(model)
+    if table is not None:
+        shown = [facts.ids[row] for row in facts.look[:ROWS_SHOWN]]
+        facts = ModelFacts.of_folder(model, read_rows(table, id=id_name(model), pictured=shown, **how))
+    elif any(how[name] for name in ("text", "images", "annotators", "truth")):
+        raise ValueError("--text, --images, --annotators and --truth belong to a table: name it by --table")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    model_page(facts).save(out)
+    typer.echo(f"{out}: {facts.title}, {len(facts.ids)} rows, {len(facts.look)} of them worth a look")
 
 
 def _command(results: list[Path], out: Path, form: str, notes: Path | None, fill: Path | None) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from mogd.algorithms import check_name
 from mogd.cli import app
+from mogd.cli.guarantee import AsJson
 from mogd.cli.models import MethodName, OtherParams, learnable, none_if_empty, notes, read_param
 from mogd.cli.reading import Reading, reads_table
 
@@ -25,8 +26,10 @@ def tune(
     splits: Annotated[int, typer.Option(help="Parts of the rows that judge in turn.")] = 3,
     seed: Annotated[int, typer.Option(help="The same seed and number of trials find the same.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write every trial as JSON to this file.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Search for good parameters by Optuna; trials are judged on held-out clean and partial rows of the table."""
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from mogd.tuning import tune as search
@@ -37,7 +40,7 @@ def tune(
     data = learnable(method, reading)
     total = 30 if trials is None and minutes is None else trials
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with notes(), Progress(*bar, transient=True) as progress:
+    with notes(), Progress(*bar, transient=True, console=Console(stderr=True)) as progress:
         task = progress.add_task(f"tuning {method}", total=total)
         found = search(
             method,
@@ -53,10 +56,14 @@ def tune(
             **dict(read_param(text) for text in param or []),
         )
     default = found.table[0]["score"]
+    figures = {"method": method, "params": found.params, "score": found.score, "trials": found.table}
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2))
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+        return
     typer.echo(f"{len(found.table)} trials; estimated accuracy {found.score:.3f} (defaults: {default:.3f})")
     if out is not None:
-        tried: dict[str, Any] = {"method": method, "params": found.params, "score": found.score, "trials": found.table}
-        out.write_text(json.dumps(tried, indent=2))
         typer.echo(f"every trial: {out}")
     fixed = dict(read_param(text) for text in param or [])
     options = " ".join(_as_options(fixed | found.params))

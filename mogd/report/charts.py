@@ -11,7 +11,7 @@ from mogd.report.svg import Scale, Style, linear, spread, svg, text, ticks
 
 PLOT = 540.0  # width of a plot; labels stand outside of it
 _LABEL = 13.0  # height of a line of labels
-_CHAR = 7.2  # width of a letter at 12 px: nothing can be measured before there is a browser
+CHAR = 7.2  # width of a letter at 12 px: nothing can be measured before there is a browser
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def line_chart(
     evenly = measured and _crowded(values)
     x_ticks = values if measured else ticks(values[0], values[-1], 6)
     y_ticks = ticks(min(line.low for line in lines), max(line.high for line in lines), 6)
-    room = 52 + _CHAR * max(len(line.label) for line in lines)
+    room = 52 + CHAR * max(len(line.label) for line in lines)
     left, right, top = 52.0, 52.0 + PLOT, 14.0
     height = max(300.0, top + 50 + _LABEL * 1.1 * len(lines))
     bottom = height - 46
@@ -92,19 +92,19 @@ def _crowded(values: Sequence[float]) -> bool:
 
 
 def _describe(lines: Sequence[Line], x_name: str, y_name: str) -> str:
-    told = []
+    said = []
     for line in lines:
         points = list(zip(line.x, line.y, strict=True))
         if len(points) > 8:
             points = [points[0], points[len(points) // 2], points[-1]]
-        told.append(f"{line.label}: " + ", ".join(f"{y:.1f} at {x:g}" for x, y in points))
-    return f"{y_name} over {x_name}. " + "; ".join(told) + "."
+        said.append(f"{line.label}: " + ", ".join(f"{y:.1f} at {x:g}" for x, y in points))
+    return f"{y_name} over {x_name}. " + "; ".join(said) + "."
 
 
 def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]], styles: Mapping[str, Style]) -> Markup:
     """One strip per method: the share of training rows in each bin of the top candidate's confidence."""
     labels = list(shares)
-    row, top, left = 30.0, 22.0, 24 + _CHAR * max(map(len, labels))
+    row, top, left = 30.0, 22.0, 24 + CHAR * max(map(len, labels))
     right = left + 0.55 * PLOT  # narrow: a phone should show more of it than its labels
     height = top + row * len(labels) + 44
     parts = [text(right + 8, 12, "above 0.95", class_="tick")]
@@ -126,8 +126,8 @@ def histograms(identity: str, title: str, shares: Mapping[str, Sequence[float]],
     parts.append(
         text((left + right) / 2, height - 6, "confidence of the candidate a row was resolved to", "middle", "axis-name")
     )
-    told = "; ".join(f"{label}: {100 * share[-1]:.0f} % above 0.95" for label, share in shares.items())
-    return svg(identity, title, f"Share of training rows by top confidence. {told}.", right + 84, height, *parts)
+    figures = "; ".join(f"{label}: {100 * share[-1]:.0f} % above 0.95" for label, share in shares.items())
+    return svg(identity, title, f"Share of training rows by top confidence. {figures}.", right + 84, height, *parts)
 
 
 def critical_difference(
@@ -136,7 +136,7 @@ def critical_difference(
     """Average ranks on a line; a bar joins methods whose ranks differ by less than the critical difference."""
     ordered = sorted(ranks.items(), key=lambda pair: pair[1])
     low, high = 1, max(2, len(ordered))
-    left = 22 + _CHAR * (6 + max(map(len, ranks)))
+    left = 22 + CHAR * (6 + max(map(len, ranks)))
     right = left + 0.75 * PLOT
     at = linear((low, high), (left, right))
     axis, row = 58.0, 19.0
@@ -163,7 +163,7 @@ def critical_difference(
         parts.append(el("path", d=f"M{at(average):.1f} {axis}V{y:.1f}H{edge:.1f}", class_="stem"))
         words = f"{label}  {average:.2f}" if on_left else f"{average:.2f}  {label}"
         parts.append(text(edge - 6 if on_left else edge + 6, y + 4, words, "end" if on_left else "start"))
-    told = ", ".join(f"{label} {rank:.2f}" for label, rank in ordered)
+    listed = ", ".join(f"{label} {rank:.2f}" for label, rank in ordered)
     joined = f" {len(groups)} bars join methods that do not differ." if groups else " No two methods are joined."
-    description = f"Average ranks, 1 is best: {told}. Critical difference {cd:.2f}.{joined}"
+    description = f"Average ranks, 1 is best: {listed}. Critical difference {cd:.2f}.{joined}"
     return svg(identity, title, description, left + right, height, *parts)

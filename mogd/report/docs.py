@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from mogd.report.sections import Section
 
 END = "<!-- /figures -->"
 # A begin marker alone is a place not yet filled; no fill may reach beyond the next begin marker.
@@ -16,6 +18,17 @@ def read_notes(path: str | Path) -> dict[str, str]:
     """Commentary by panel: each `## recipe` or `## recipe/panel` of the file opens the paragraphs for it."""
     pieces = _HEADING.split(Path(path).read_text(encoding="utf-8"))
     return {name.strip(): text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True) if text.strip()}
+
+
+def notes_by_section(sections: Sequence[Section], notes: Mapping[str, str]) -> dict[str, list[str]]:
+    """The commentary of each section by its identity: a recipe's own stands at the first of its sections alone."""
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for section in sections:
+        keys = [*([] if section.recipe in seen else [section.recipe]), f"{section.recipe}/{section.panel}"]
+        seen.add(section.recipe)
+        found[section.identity] = [notes[key] for key in keys if key in notes]
+    return found
 
 
 def fill(text: str, figures: Callable[[str, str], str | None]) -> str:

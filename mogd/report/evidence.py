@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mogd.experiments.record import Record
 from mogd.experiments.significance import Paired, critical_difference, paired_tests
@@ -20,7 +20,12 @@ class Ranking:
     ranks: Mapping[str, float]
     distance: float
     groups: Sequence[tuple[float, float]]  # rank of the first and of the last
-    told: str
+    sentence: str
+
+    @property
+    def separates(self) -> bool:
+        """Whether any two methods differ: a diagram whose one bar joins them all shows nothing."""
+        return self.distance < max(self.ranks.values()) - min(self.ranks.values())
 
 
 def ranking(records: Sequence[Record]) -> Ranking | None:
@@ -29,11 +34,12 @@ def ranking(records: Sequence[Record]) -> Ranking | None:
     if found is None:
         return None
     ends = [(found.ranks[group[0]], found.ranks[group[-1]]) for group in found.groups]
-    told = (
+    sentence = (
         f"Friedman's test over {found.n_blocks} blocks (a column in one repetition), {len(found.ranks)} methods: "
-        f"p {_p(found.friedman_p, '= ')}. Nemenyi's critical difference at 0.05 is {found.distance:.2f} ranks."
+        f"p {p_text(found.friedman_p, '= ')}. Nemenyi's critical difference at 0.05 is {found.distance:.2f} ranks"
     )
-    return Ranking(found.ranks, found.distance, ends, told)
+    made = Ranking(found.ranks, found.distance, ends, f"{sentence}.")
+    return made if made.separates else replace(made, sentence=f"{sentence}, more than lies between any two of them.")
 
 
 def paired_tables(records: Sequence[Record], ours: str, identity: str) -> list[Table]:
@@ -44,7 +50,8 @@ def paired_tables(records: Sequence[Record], ours: str, identity: str) -> list[T
     rows = [(t.rival, [Cell(text) for text in _facts(t)]) for t in together]
     heads = ["rival", "runs", f"{ours} − rival, points", "better / worse", "p", "p, Holm", "differs at 0.05"]
     title = f"{ours} against each rival: Wilcoxon's signed-rank test over paired runs"
-    found = [Table(f"{identity}-tests", title, heads, rows, "All columns together.", footnotes=[CAUTION])]
+    caution = [CAUTION] if any(r["fold"] is not None for r in records) else []
+    found = [Table(f"{identity}-tests", title, heads, rows, "All columns together.", footnotes=caution)]
     datasets = list(dict.fromkeys(r["dataset"] for r in records))
     if len(datasets) > 1:
         found.append(_by_dataset(paired_tests(records, ours, by_dataset=True), datasets, ours, identity))
@@ -63,7 +70,14 @@ def _by_dataset(tests: Sequence[Paired], datasets: Sequence[str], ours: str, ide
 
 
 def _facts(t: Paired) -> tuple[str, ...]:
-    return (str(t.n), _difference(t), f"{t.wins} / {t.losses}", _p(t.p), _p(t.p_holm), "yes" if t.significant else "no")
+    return (
+        str(t.n),
+        _difference(t),
+        f"{t.wins} / {t.losses}",
+        p_text(t.p),
+        p_text(t.p_holm),
+        "yes" if t.significant else "no",
+    )
 
 
 def _marked(t: Paired) -> Cell:
@@ -74,5 +88,6 @@ def _difference(t: Paired) -> str:
     return f"{100 * t.difference:+.2f}".replace("-", "−")
 
 
-def _p(p: float, equals: str = "") -> str:
+def p_text(p: float, equals: str = "") -> str:
+    """A p-value as it is printed."""
     return "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"

@@ -7,7 +7,7 @@ from html import escape
 
 Child = object  # a str or number (escaped), Markup (kept), None (nothing) or an iterable of these
 
-_VOID = {"meta", "br", "hr", "link", "input", "col"}
+_VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 
 
 class Markup(str):

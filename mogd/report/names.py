@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from mogd.algorithms import ALGORITHMS
 from mogd.datasets.sources import SOURCES
 from mogd.experiments.spec import default_label, find_recipe, load_recipe
 
 OURS = default_label("mogd")
+# The order of a report: the paper's tables and figures as the paper has them, then what it has not, ablations last.
+ORDER = (
+    *("characteristics", "fashion-linear", "cifar-convnet", "cifar-resnet", "cifar", "instance-dependent"),
+    *("real-world", "real-world-mlp", "curves", "clean-size"),
+)
+ABLATION = "ablation"
 AXES = {"q": "q, the rate of false candidates", "n_clean": "M, the number of clean rows"}
 SETTINGS = {"n_clean": "M"}
 FACTS = {
@@ -27,9 +34,22 @@ FACTS = {
 }
 
 
+def place(recipe: str) -> tuple[int, int]:
+    """Where a recipe stands in a report: by its name, or else by the longest beginning of it that `ORDER` has."""
+    if recipe.startswith(ABLATION):
+        return len(ORDER) + 1, 0
+    known = [name for name in ORDER if recipe == name or recipe.startswith(f"{name}-")]
+    return (ORDER.index(max(known, key=len)), int(recipe not in ORDER)) if known else (len(ORDER), 0)
+
+
 def is_ours(label: str) -> bool:
     """Whether a row is what the others are tested against: MoGD, or the variant that a recipe calls default."""
     return label == OURS or label.endswith("(default)")
+
+
+def count_methods(algorithms: Iterable[str]) -> int:
+    """How many methods of the library are among them: variants of one count once, controls not at all."""
+    return len({name.removesuffix("-paper") for name in algorithms} & set(ALGORITHMS))
 
 
 def dataset_title(name: str) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 
 from mogd.experiments.record import Record
-from mogd.report import charts, series
-from mogd.report.markup import Markup, el, join, raw
+from mogd.report import answer, charts, names, series
+from mogd.report.docs import notes_by_section
+from mogd.report.markup import Markup, el, join
 from mogd.report.sections import Section, ordered_labels
+from mogd.report.shell import document, fact, figure
 from mogd.report.svg import Style, styles
 from mogd.report.table import STALE, Table, to_html
 
 TITLE = "Learning from ambiguous labels: results"
 HOW_TO_READ = (
-    "Figures are test accuracy in %, mean ± standard deviation over the runs of a cell. In each column the best figure "
-    "is bold and the second best underlined; fully supervised learning knows the true labels and takes no part. "
+    "Figures are test accuracy in %, mean ± standard deviation where a cell has several runs. In each column the best "
+    "figure is bold and the second best underlined; fully supervised learning knows the true labels and takes no part. "
     "Small figures below ours are the paper's own. "
     f"{STALE} marks figures made before the code they depend on was changed; failed runs stay in the table."
 )
@@ -25,31 +26,10 @@ HOW_TO_READ = (
 def page(sections: Sequence[Section], records: Sequence[Record], notes: Mapping[str, str]) -> str:
     """The whole page as text; `notes` is commentary by recipe or by recipe/panel."""
     drawn = styles(ordered_labels(records))
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("link", rel="icon", href="data:,"),  # or the browser asks for favicon.ico
-        el("title", TITLE),
-        el("style", _own("page.css")),
-    )
-    body = el(
-        "body",
-        el("a", "Skip to the results", href="#results", class_="skip"),
-        _top(sections, records),
-        el("main", [_section(s, notes, drawn) for s in sections], _origins(records), id="results"),
-        el(
-            "footer",
-            el("p", "Made from records by ", el("code", "mogd report"), "; every figure can be traced to its run."),
-        ),
-        el("script", _own("page.js")),
-    )
-    return "<!doctype html>\n" + el("html", head, body, lang="en") + "\n"
-
-
-def _own(name: str) -> Markup:
-    return raw(files("mogd.report").joinpath(name).read_text(encoding="utf-8"))
+    own = notes_by_section(sections, notes)
+    words = ("Made from records by ", el("code", "mogd report"), "; every figure can be traced to its run.")
+    tables = [[_section(s, own[s.identity], drawn) for s in sections], _origins(records)]
+    return document(TITLE, _top(sections, records), tables, el("p", words))
 
 
 def _top(sections: Sequence[Section], records: Sequence[Record]) -> Markup:
@@ -57,35 +37,43 @@ def _top(sections: Sequence[Section], records: Sequence[Record]) -> Markup:
     failed = sum(r["error"] is not None for r in records)
     hours = sum(sum((r.get("seconds") or {}).values()) for r in records) / 3600
     facts = [
-        _fact(f"{len(records):,}", "runs"),
-        _fact(str(failed), "failed", bad=failed > 0),
-        _fact(str(len({r["label"] for r in records})), "methods"),
-        _fact(str(len({r["dataset"] for r in records})), "data sets"),
-        _fact(f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min", "of computing"),
+        fact(f"{len(records):,}", "runs"),
+        fact(str(failed), "failed", bad=failed > 0),
+        fact(str(names.count_methods(r["algorithm"] for r in records)), "methods"),
+        fact(str(len({r["dataset"] for r in records})), "data sets"),
+        fact(f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min", "of computing"),
     ]
     when = f"Run {days[0]}" + (f" to {days[-1]}." if days[0] != days[-1] else ".") if days else ""
     links = [el("li", el("a", s.title, href=f"#{s.identity}")) for s in sections]
     return join(
         [
-            el("header", el("h1", TITLE), el("button", "Dark page", id="theme", type="button", hidden=True)),
-            el("p", f"{when} {HOW_TO_READ}", class_="lede"),
+            _answer(sections),
             el("ul", facts, class_="facts"),
+            el("p", f"{when} {HOW_TO_READ}", class_="lede"),
             el("nav", el("ul", links, el("li", el("a", "Where and when", href="#origins"))), aria_label="Tables"),
         ]
     )
 
 
-def _fact(figure: str, word: str, bad: bool = False) -> Markup:
-    return el("li", el("b", figure), el("span", word), class_="bad" if bad else None)
+def _answer(sections: Sequence[Section]) -> Markup | None:
+    found = answer.choices(sections)
+    if not found:
+        return None
+    return el(
+        "section",
+        el("h2", answer.TITLE, id="answer"),
+        el("p", answer.sentence(found), class_="answer"),
+        to_html(answer.answer_table(found)),
+        aria_labelledby="answer",
+    )
 
 
-def _section(section: Section, notes: Mapping[str, str], drawn: Mapping[str, Style]) -> Markup:
-    own = [notes[key] for key in (section.recipe, f"{section.recipe}/{section.panel}") if key in notes]
+def _section(section: Section, notes: Sequence[str], drawn: Mapping[str, Style]) -> Markup:
     return el(
         "section",
         el("h2", section.title, el("small", f"{section.scale} scale"), id=section.identity),
         to_html(section.table),
-        [_prose(text) for text in own],
+        [_prose(text) for text in notes],
         [_folded(t) for t in section.more],
         _failures(section),
         _ranking(section),
@@ -133,9 +121,11 @@ def _ranking(section: Section) -> Markup | None:
     if section.ranking is not None:
         r = section.ranking
         identity = f"{section.identity}-cd"
-        drawing = charts.critical_difference(identity, f"Average ranks: {section.title}", r.ranks, r.distance, r.groups)
-        parts.append(_figure("Average ranks over all columns; a bar joins methods that do not differ", drawing))
-        parts.append(el("p", r.told, class_="note"))
+        if r.separates:
+            title = f"Average ranks: {section.title}"
+            drawing = charts.critical_difference(identity, title, r.ranks, r.distance, r.groups)
+            parts.append(figure("Average ranks over all columns; a bar joins methods that do not differ", drawing))
+        parts.append(el("p", r.sentence, class_="note"))
     if section.tests:
         parts.append(_folded(*section.tests))
     return join(parts)
@@ -143,7 +133,7 @@ def _ranking(section: Section) -> Markup | None:
 
 def _sweeps(section: Section, drawn: Mapping[str, Style]) -> list[Markup]:
     return [
-        _figure(sweep.title, charts.line_chart(f"{section.identity}-s{i}", sweep.title, sweep.lines, drawn, sweep.axis))
+        figure(sweep.title, charts.line_chart(f"{section.identity}-s{i}", sweep.title, sweep.lines, drawn, sweep.axis))
         for i, sweep in enumerate(section.sweeps)
     ]
 
@@ -153,7 +143,7 @@ def _curves(section: Section, drawn: Mapping[str, Style]) -> list[Markup]:
     for i, (place, runs) in enumerate(series.by_place(section.records).items()):
         if lines := series.curves(runs):
             title = f"Test accuracy over epochs: {place}"
-            made.append(_figure(title, charts.line_chart(f"{section.identity}-e{i}", title, lines, drawn, "epoch")))
+            made.append(figure(title, charts.line_chart(f"{section.identity}-e{i}", title, lines, drawn, "epoch")))
     return made
 
 
@@ -162,16 +152,11 @@ def _confidence(section: Section, drawn: Mapping[str, Style]) -> Markup | None:
     for i, (place, runs) in enumerate(series.by_place(section.records).items()):
         if shares := series.histograms(runs):
             title = f"Confidence on {place}"
-            figures.append(_figure(title, charts.histograms(f"{section.identity}-h{i}", title, shares, drawn)))
+            figures.append(figure(title, charts.histograms(f"{section.identity}-h{i}", title, shares, drawn)))
     if not figures:
         return None
     words = "How sure the methods became of their training rows (each strip is scaled to its own highest bar)"
     return el("details", el("summary", words), figures)
-
-
-def _figure(title: str, drawing: Markup) -> Markup:
-    box = el("div", drawing, class_="scroll", role="region", aria_label=title, tabindex=0)
-    return el("figure", el("figcaption", title), box)
 
 
 def _origins(records: Sequence[Record]) -> Markup:
@@ -191,7 +176,7 @@ def _origins(records: Sequence[Record]) -> Markup:
         class_="words",
         aria_labelledby="origins",
     )
-    box = el("div", table, class_="scroll", role="region", aria_label="What was run where and when", tabindex=0)
+    box = el("div", table, class_="scroll", role="group", aria_label="Runs: table", tabindex=0)
     return el(
         "section",
         el("h2", "What was run where and when", id="origins"),

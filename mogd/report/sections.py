@@ -50,7 +50,7 @@ class Section:
 
 
 def sections(records: Sequence[Record], paper: PaperFigures | None = None, *, check_code: bool = True) -> list[Section]:
-    """The sections of a report in the order of the records, those that describe the data first."""
+    """The sections of a report in the paper's order, ablations last."""
     found = [
         Section(names.identity(*place), *place, names.panel_title(*place), table, [])
         for place, table in fact_tables(records).items()
@@ -81,7 +81,7 @@ def sections(records: Sequence[Record], paper: PaperFigures | None = None, *, ch
                 summary=summary,
             )
         )
-    return found
+    return sorted(found, key=lambda section: names.place(section.recipe))
 
 
 def ordered_labels(records: Sequence[Record]) -> list[str]:
@@ -107,7 +107,6 @@ def _table(summary: Summary) -> Table:
         cells = [_cell(summary, label, i, common) for i in range(len(summary.columns))]
         rank = [Cell(f"{summary.ranks[label]:.2f}") if label in summary.ranks else None] if ranked else []
         rows.append((label, [*cells, *rank]))
-    runs = _runs(common) + (" where nothing else is said" if others else "")
     where = f" on {names.dataset_title(summary.columns[0].dataset)}" if one else ""
     title = names.panel_title(summary.recipe, summary.scale, summary.panel)
     return Table(
@@ -115,7 +114,7 @@ def _table(summary: Summary) -> Table:
         title=title if summary.metric == "accuracy" else METRICS[summary.metric],
         columns=["method", *heads, *([f"average rank of {len(summary.ranks)}"] if ranked else [])],
         rows=rows,
-        caption=f"{METRICS[summary.metric]}{where} in %, mean ± standard deviation over {runs}.",
+        caption=f"{METRICS[summary.metric]}{where} in %, {_spread(common, bool(others))}.",
         command=summary.command,
         footnotes=_footnotes(summary),
     )
@@ -150,7 +149,7 @@ def _cell(summary: Summary, label: str, column: int, common: int) -> Cell | None
         notes=() if entry.n in (common, 0) else (_runs(entry.n),),
         warnings=(f"{entry.failed} of {entry.n + entry.failed} failed",) if entry.failed else (),
         stale=entry.changed > 0,
-        data=_plain(summary, label, column, entry),
+        data=plain_cell(summary, label, column, entry),
     )
 
 
@@ -163,13 +162,20 @@ def _runs(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
 
 
+def _spread(common: int, with_others: bool) -> str:
+    """What stands behind the figures of a table, of which most cells have `common` runs."""
+    spread = "of a single run" if common == 1 else f"mean ± standard deviation over {_runs(common)}"
+    return spread + (" where nothing else is said" if with_others else "")
+
+
 def _figure(entry: Entry) -> str:
     if entry.mean is None:
         return "failed"
     return f"{100 * entry.mean:.2f}" + ("" if entry.std is None else f" ± {100 * entry.std:.2f}")
 
 
-def _plain(summary: Summary, label: str, column: int, entry: Entry) -> dict[str, object]:
+def plain_cell(summary: Summary, label: str, column: int, entry: Entry) -> dict[str, object]:
+    """A cell of a table as plain values, for CSV and JSON."""
     where = summary.columns[column]
     return {
         "recipe": summary.recipe,

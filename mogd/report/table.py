@@ -62,7 +62,7 @@ def to_html(table: Table) -> Markup:
                 aria_labelledby=f"{table.identity}-c",
             ),
             class_="scroll",
-            role="region",
+            role="group",
             aria_label=table.title,
             tabindex=0,
         ),
@@ -100,7 +100,7 @@ def to_markdown(table: Table) -> str:
     """GitHub's table, without a heading; bold is best, underlined is second best."""
     lines = [_md(table.caption), ""] if table.caption else []
     lines += ["| " + " | ".join(map(_md, table.columns)) + " |"]
-    lines += ["|" + "---|" + "---:|" * (len(table.columns) - 1)]
+    lines += ["|" + "---|" + ("---|" if table.words else "---:|") * (len(table.columns) - 1)]
     lines += ["| " + " | ".join([_md(label), *map(_md_cell, cells)]) + " |" for label, cells in table.rows]
     lines += [""]
     lines += [_md(text) + "\n" for text in table.footnotes]

@@ -7,6 +7,8 @@ from dataclasses import replace
 from html import escape
 
 from mogd.experiments.record import Record
+from mogd.report import answer
+from mogd.report.docs import notes_by_section
 from mogd.report.page import HOW_TO_READ, page
 from mogd.report.sections import Section
 from mogd.report.table import Table, to_csv, to_latex, to_markdown
@@ -37,21 +39,24 @@ def markdown(sections: Sequence[Section], notes: Mapping[str, str], command: str
     parts = [
         GENERATED.format(command=command),
         "# Results",
+        *_answer(sections),
         HOW_TO_READ.replace("Small figures below ours", "Figures in brackets"),
     ]
-    recipes_told: set[str] = set()
+    own = notes_by_section(sections, notes)
     for section in sections:
-        parts += [f"## {section.title} ({section.scale} scale)"]
-        if section.recipe in notes and section.recipe not in recipes_told:
-            recipes_told.add(section.recipe)
-            parts.append(notes[section.recipe])
-        parts.append(to_markdown(section.table))
-        own = f"{section.recipe}/{section.panel}"
-        parts += [notes[own]] if own in notes else []
-        parts += [section.ranking.told] if section.ranking else []
+        parts += [f"## {section.title} ({section.scale} scale)", to_markdown(section.table), *own[section.identity]]
+        parts += [section.ranking.sentence] if section.ranking else []
         parts += [f"**{section.failures.title}**\n\n{to_markdown(section.failures)}"] if section.failures else []
         parts += [_folded(table) for table in section.tests]
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _answer(sections: Sequence[Section]) -> list[str]:
+    found = answer.choices(sections)
+    if not found:
+        return []
+    heading = f"## {answer.TITLE}"
+    return [heading, answer.sentence(found), to_markdown(answer.answer_table(found)), "## How to read the tables"]
 
 
 def _folded(table: Table) -> str:

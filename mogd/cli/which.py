@@ -1,0 +1,83 @@
+"""`mogd which`: the method for a table, from a quick comparison on its own rows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mogd.cli import app
+from mogd.cli.guarantee import AsJson
+from mogd.cli.models import learnable, none_if_empty, notes
+from mogd.cli.reading import Reading, reads_table
+
+if TYPE_CHECKING:
+    from mogd.choice import Comparison, Outcome
+
+
+@app.command()
+@reads_table
+def which(
+    reading: Reading,
+    budget: Annotated[float | None, typer.Option(help="Seconds after which no further method is begun.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed compares on the same rows.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Find the method for a table: a few are compared on held-out clean and partial rows of it."""
+    from mogd.choice import compare
+
+    data = learnable("cc", reading)
+    clean_y = none_if_empty(data.clean_y)
+    own_votes = data.clean_candidates if clean_y is not None else None
+    rows = (data.X, data.candidates, none_if_empty(data.clean_X), clean_y, own_votes)
+    with notes():
+        found = compare(*rows, budget=budget, random_state=seed, on_outcome=_progress)
+    if as_json:
+        typer.echo(json.dumps(_plain(found), indent=2))
+        return
+    _show(found)
+    _next(found, reading)
+
+
+def _progress(outcome: Outcome) -> None:
+    said = outcome.error if outcome.score is None else f"{outcome.score:.3f} in {outcome.seconds:.0f} s"
+    typer.echo(f"{outcome.option.label}: {said}", err=True)
+
+
+def _plain(found: Comparison) -> dict[str, Any]:
+    rows = [
+        {
+            "label": o.option.label,
+            "algorithm": o.option.algorithm,
+            "params": o.option.params,
+            "estimated_accuracy": o.score,
+            "seconds": round(o.seconds, 2),
+            "error": o.error,
+        }
+        for o in found.outcomes
+    ]
+    best = {"best": found.best.option.label, "level": [o.option.label for o in found.level]}
+    return {**best, "noise": found.noise, "rows": found.n_rows, "clean_rows": found.n_clean, "methods": rows}
+
+
+def _show(found: Comparison) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table("method", "estimated accuracy", "seconds", "", box=SIMPLE)
+    for o in found.outcomes:
+        mark = "as good as the best" if o in found.level and o is not found.best else ""
+        score = "–" if o.score is None else f"{100 * o.score:.1f} %"
+        shown.add_row(o.option.label, score, f"{o.seconds:.1f}", "best" if o is found.best else o.error or mark)
+    console = Console()
+    console.print(shown)
+    rows = f"{found.n_rows} rows with candidates and {found.n_clean} clean rows"
+    console.print(f"Three-fold on {rows}; less than {100 * found.noise:.1f} points is noise.", highlight=False)
+
+
+def _next(found: Comparison, reading: Reading) -> None:
+    option = found.best.option
+    backbone = f" --backbone {option.params['backbone']}" if "backbone" in option.params else ""
+    typer.echo(f"use it: mogd fit {reading.command()} --method {option.algorithm}{backbone} --out MODEL")

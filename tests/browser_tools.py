@@ -1,0 +1,21 @@
+"""What tests of pages in a real browser share."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page
+
+OPEN_ALL = "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
+# Chart labels beyond the frame of their chart.
+CLIPPED = """() => [...document.querySelectorAll('svg text')].filter((t) => {
+  const box = t.getBoundingClientRect(), frame = t.ownerSVGElement.getBoundingClientRect();
+  const inside = box.left >= frame.left - 1 && box.right <= frame.right + 1;
+  return !(inside && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1);
+}).map((t) => t.textContent)"""
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core finds wrong with a page, as a line each."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{v['id']}: {v['help']} ({v['nodes'][0]['html'][:120]})" for v in found]

@@ -1,0 +1,99 @@
+"""Which method: only what exists is tried, the same rows judge all, the budget holds, the best is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.datasets import load_digits, make_moons
+from typer.testing import CliRunner
+
+from mogd.algorithms import ALGORITHMS
+from mogd.candidates import as_candidates
+from mogd.choice import MOST_ROWS, Option, compare, noise, options
+from mogd.cli import app
+
+QUICK = [Option("k-NN", "plknn"), Option("CC", "cc", {"epochs": 2})]
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(X))[:500]
+    sets = np.eye(10, dtype=bool)[y[order]] | (np.random.default_rng(1).random((500, 10)) < 0.2)
+    return X[order], y[order], sets
+
+
+def test_only_what_the_library_has_is_tried() -> None:
+    for has_clean in (True, False):
+        for has_votes in (True, False):
+            found = options(has_clean=has_clean, has_votes=has_votes)
+            assert all(option.algorithm in ALGORITHMS for option in found)
+            assert any("linear" in option.label for option in found)
+            assert all((option.algorithm == "mogd") <= has_clean for option in found)
+    assert all(option.algorithm != "sure" for option in options(has_clean=True, has_votes=False, is_image=True))
+
+
+def test_the_best_is_first_and_failures_stay(digits) -> None:
+    X, y, sets = digits
+    tried = [Option("broken", "plknn", {"n_neighbors": 0}), *QUICK]
+    seen = []
+    found = compare(X[60:], sets[60:], X[:60], y[:60], tried=tried, on_outcome=seen.append)
+    assert [o.option.label for o in seen] == ["broken", "k-NN", "CC"]
+    assert found.best.option.label == "k-NN"
+    assert found.best.score > found.outcomes[1].score > 0.1
+    assert found.outcomes[-1].option.label == "broken"
+    assert "n_neighbors" in found.outcomes[-1].error
+    assert (found.n_rows, found.n_clean) == (440, 60)
+    again = compare(X[60:], sets[60:], X[:60], y[:60], tried=tried)
+    assert [o.score for o in again.outcomes] == [o.score for o in found.outcomes]
+
+
+def test_a_spent_budget_leaves_the_rest_untried(digits) -> None:
+    X, _, sets = digits
+    found = compare(X, sets, tried=QUICK, budget=0)
+    assert found.best.option.label == "k-NN"
+    assert found.outcomes[1].error == "not tried: the budget was spent"
+
+
+def test_nothing_that_fits_is_an_error(digits) -> None:
+    X, _, sets = digits
+    with pytest.raises(ValueError, match=r"no method could be fitted .* the first said: .*n_neighbors"):
+        compare(X, sets, tried=[Option("broken", "plknn", {"n_neighbors": 0})])
+
+
+def test_a_large_table_is_sampled() -> None:
+    X, y = make_moons(MOST_ROWS + 500, noise=0.2, random_state=0)
+    found = compare(X, y, tried=[QUICK[0]])
+    assert found.n_rows == MOST_ROWS
+
+
+def test_noise_shrinks_with_rows() -> None:
+    sets = as_candidates(np.eye(10, dtype=bool)[np.arange(100) % 10])
+    assert noise(sets, 0) == pytest.approx(0.05)  # of 100 rows: sqrt(0.25 / 100)
+    assert noise(sets, 400) < noise(sets, 100) < 0.05
+    full = as_candidates(np.ones((50, 3), dtype=bool))
+    assert noise(full, 100) == pytest.approx(0.05)  # full sets say nothing
+
+
+def test_the_shell_names_a_method_and_the_command(digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, sets = digits
+    monkeypatch.chdir(tmp_path)
+    columns = {f"p{j}": X[:300, j] for j in range(64)}
+    labels = ["|".join(map(str, np.flatnonzero(row))) for row in sets[:300]]
+    sure = [int(k) if i < 60 else None for i, k in enumerate(y[:300])]
+    pl.DataFrame({**columns, "labels": labels, "sure": sure}).write_csv("rows.csv")
+    monkeypatch.setattr("mogd.choice.EPOCHS", 3)
+    asked = ["which", "rows.csv", "--clean", "sure", "--budget", "120"]
+    found = json.loads(CliRunner().invoke(app, [*asked, "--json"], catch_exceptions=False).stdout)
+    assert found["clean_rows"] == 60
+    assert found["best"] in found["level"]
+    scores = [row["estimated_accuracy"] for row in found["methods"] if row["estimated_accuracy"] is not None]
+    assert scores == sorted(scores, reverse=True)
+    done = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert f"--method {found['methods'][0]['algorithm']}" in done.stdout
+    assert "use it: mogd fit rows.csv --clean sure" in done.stdout
+    assert "SURE: 0." in done.stderr  # progress does not mix with the answer
