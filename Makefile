@@ -1,5 +1,5 @@
-# Every target sets itself up: a virtual environment in .venv, pinned by constraints.txt; the developers' one file by file
-# by the hashes in requirements-ci.txt.
+# Every target sets itself up: a virtual environment in .venv, pinned by constraints.txt; on CI by the hashes in
+# requirements-ci.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -41,8 +41,8 @@ sbom: .venv/.user .venv-dist/.done
 	mkdir -p dist
 	.venv-dist/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json .venv
 
-lock:
-	$(PYTHON) .ci/lock.py --also $(wildcard $(TORCH))
+lock: .venv/.user
+	$(BIN)/python .ci/lock.py
 
 clean:
 	rm -rf .venv .venv-dist demo-out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -52,10 +52,15 @@ clean:
 	$(INSTALL) -e .
 	touch $@
 
+# CI installs by hash; elsewhere the same versions, for whatever kind of machine it is
 .venv/.dev: pyproject.toml requirements-ci.txt
 	$(PYTHON) -m venv .venv
+ifeq ($(CI),true)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-ci.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+else
+	$(INSTALL) -e ".[dev]"
+endif
 	touch $@ .venv/.user
 
 .venv-dist/.done: .ci/requirements-dist.txt

@@ -1,7 +1,7 @@
 """What votes resolve, alone and with the text: genuine raters, 100 clean rows with their own votes, three draws.
 
     OMP_NUM_THREADS=1 MOGD_DATA=… python -m benchmarks.annotators
-    OMP_NUM_THREADS=1 MOGD_DATA=… python -m benchmarks.annotators --text results/annotators.jsonl
+    OMP_NUM_THREADS=1 MOGD_DATA=… python -m benchmarks.annotators --text results/studies/annotators.jsonl
 
 The first table has the share of rows resolved to the truth, with a further rater who is useless (random labels) or
 malicious (a fixed permutation of the truth); below it, the raters' reliabilities and the exponents of the last method.

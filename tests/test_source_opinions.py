@@ -15,7 +15,7 @@ import mogd
 from mogd import as_candidates, crowd
 from mogd.callbacks.base import Run
 from mogd.callbacks.candidate_noise import CandidateNoise
-from mogd.callbacks.source_opinions import UNLEARNED, SourceOpinions
+from mogd.callbacks.source_opinions import LEAST_JUDGES, UNLEARNED, SourceOpinions
 from mogd.candidates import Candidates
 from mogd.methods.base import Batch, Output, TrainingData
 from mogd.methods.cc import CC
@@ -80,7 +80,7 @@ def test_a_confidence_is_the_product_of_the_opinions() -> None:
 
 
 def test_clean_rows_judge_as_partial_rows_that_were_not_counted() -> None:
-    run, _, y = run_of()
+    run, _, y = run_of(m=LEAST_JUDGES)
     callback = SourceOpinions()
     callback.start(run)
     data = run.data
@@ -89,7 +89,7 @@ def test_clean_rows_judge_as_partial_rows_that_were_not_counted() -> None:
     held_out = callback.sources_.confusions.held_out_opinion(data.clean_evidence, y[30:])  # type: ignore[union-attr]
     expected = held_out + np.log(callback.sources_.prior)  # type: ignore[union-attr]
     np.testing.assert_allclose(callback.opinions_["annotators"][30:].numpy(), expected)
-    batch = callback.on_batch(run.batch(torch.arange(44), data.candidates.double(), 0.0))
+    batch = callback.on_batch(run.batch(torch.arange(30 + LEAST_JUDGES), data.candidates.double(), 0.0))
     assert not batch.is_clean.any()
     assert callback.exponents_["network"] == 0  # it has learned nothing yet
 

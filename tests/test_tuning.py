@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from inspect import signature
 from pathlib import Path
 
@@ -51,8 +52,10 @@ def test_budget_in_minutes_and_failed_trials() -> None:
     X, candidates, y = blobs()
     seen: list[int] = []
     data = (X[30:], candidates[30:], X[:30], y[:30])
+    began = time.perf_counter()
     found = tune("plknn", *data, minutes=0.02, on_trial=lambda number, best: seen.append(number))
-    assert 1 <= len(found.table) < 100
+    assert found.table
+    assert time.perf_counter() - began < 10  # the budget is 1.2 s, and a trial takes a hundredth
     assert seen == list(range(1, len(found.table) + 1))
     with pytest.raises(ValueError, match="trials must be at least 1"):
         tune("plknn", *data, trials=0)

@@ -15,7 +15,7 @@ from mogd.evidence import Evidence
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks
 
-LEAST_JUDGES = 10  # clean rows with votes of their own: the exponents of fewer are noise
+LEAST_JUDGES = 30  # clean rows with votes of their own: the exponents of fewer are noise, and their labels teach more
 MOST_JUDGES = 200  # more make the exponents hardly surer, and train better by their labels
 UNLEARNED = {"network": 1.0, "annotators": 1.0, "count": 0.0, "scores": 1.0}  # exponents where no clean rows judge
 
@@ -30,7 +30,7 @@ class SourceOpinions(Callback):
     The clean rows that judge so train as partial rows, by their own sets and votes: what the network makes of them is
     then worth what it makes of all others.
 
-    Where fewer than ten clean rows have votes of their own, every opinion has the exponent 1, and the count 0.
+    Where fewer than thirty clean rows have votes of their own, every opinion has the exponent 1, and the count 0.
     """
 
     def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:

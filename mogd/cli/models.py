@@ -69,7 +69,10 @@ def fit(
     def build(name: str) -> PartialLabelEstimator:
         return _estimator(name, backbone, epochs, scale, param or [], seed, quiet or as_json)
 
-    check_saving(build("mogd" if method == "auto" else method), out, allow_rows=keep_rows, overwrite=force)
+    first = build("mogd" if method == "auto" else method)
+    if checkpoint is not None or resume:
+        _add_checkpoint(first, method, checkpoint, resume)
+    check_saving(first, out, allow_rows=keep_rows, overwrite=force)
     replaced = saved_here(out)
     data = learnable(method, reading)
     clean: dict[str, Any] = {"X_val": none_if_empty(data.clean_X), "y_val": none_if_empty(data.clean_y)}
