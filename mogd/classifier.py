@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.utils import check_random_state
@@ -19,10 +20,13 @@ from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
 from mogd.callbacks import make_callback
 from mogd.callbacks.base import Augment, Callback
+from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
+from mogd.methods.rows import CompressedRows, by_rows
+from mogd.methods.rows import Rows as RowsOf
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
 from mogd.threads import limited_to, threads_for
 from mogd.training import History, Settings, seeded, train
@@ -30,7 +34,6 @@ from mogd.views import ViewAverage
 
 CallbackSpec = str | dict[str, Any] | Callback
 
-ROWS_AT_ONCE = 4096  # of a table in one pass of prediction
 PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
 FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
 
@@ -68,7 +71,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     Attributes
     ----------
-    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
+    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates; above
+        `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
     method_ : the method with its parameters. classes_ : the class names.
@@ -77,6 +81,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     """
 
     takes_images = True
+    takes_compressed = True
     module_: nn.Module
     method_: Method
     history_: History
@@ -167,6 +172,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         known = algorithm_of(method)
         if known is not None and known.needs_labels:
             _warn_of_unused(rows, method)
+        _check_size(rows, method)
         given, trains, clean_given = rows.candidates, np.ones(len(rows.X), dtype=bool), bool(len(rows.clean_y))
         if clean_given and method.train_on_clean:
             rows = rows.join_clean(1.0 if self.clean_weight is None else self.clean_weight)
@@ -195,7 +201,11 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
         self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
-        self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
+        if isinstance(confidence, CompressedRows):
+            own = np.repeat(trains, sizes(given))
+            self.confidence_.data[own] = confidence.values[: own.sum()].cpu().numpy()
+        else:
+            self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
         if self.candidate_noise is not None:
             self.outside_ = ~given[np.arange(len(given)), self.confidence_.argmax(axis=1)]
 
@@ -299,7 +309,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         sets = rows.clean_candidates
         return TrainingData(
             x=self._as_input(rows.X, device),
-            candidates=torch.from_numpy(rows.candidates).to(device),
+            candidates=_on_device(rows.candidates, device),
             weight=torch.from_numpy(rows.weight).to(device=device, dtype=self._dtype()),
             clean_x=self._as_input(rows.clean_X, device),
             clean_y=torch.from_numpy(rows.clean_y).to(device),
@@ -361,20 +371,42 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> Tensor:
+def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> RowsOf:
     """The posterior of the trained network and of the opinions beside it that need no features of the run."""
-    index = torch.arange(len(data.x), device=data.x.device)
-    stored = data.candidates.to(data.weight.dtype)
-    batch = Batch(index, data.x, data.candidates, stored, data.weight, data.is_clean, progress=1.0)
-    out = Output(forward_in_chunks(net, data.x))
-    for callback in callbacks:
-        if not callback.wants_features:
-            callback.on_output(out, batch)
-    return posterior(out.opinion, data.candidates)
+
+    def resolved(sets: Tensor, index: Tensor) -> Tensor:
+        x = data.x[int(index[0]) : int(index[-1]) + 1]
+        batch = Batch(
+            index, x, sets, sets.to(data.weight.dtype), data.weight[index], data.is_clean[index], progress=1.0
+        )
+        out = Output(forward_in_chunks(net, x))
+        for callback in callbacks:
+            if not callback.wants_features:
+                callback.on_output(out, batch)
+        return posterior(out.opinion, sets)
+
+    return by_rows(resolved, data.candidates, torch.arange(len(data.x), device=data.x.device))
+
+
+def _on_device(candidates: Matrix, device: torch.device) -> RowsOf:
+    if sp.issparse(candidates):
+        return CompressedRows.of(candidates, device)
+    return torch.from_numpy(candidates).to(device)
+
+
+def _check_size(rows: Rows, method: Method) -> None:
+    """Refuse what needs all cells of a matrix that is too large to be dense."""
+    if not sp.issparse(rows.candidates):
+        return
+    if method.needs_all_cells:
+        name = type(method).__name__
+        dense_or_refuse(rows.candidates, f"{name} keeps a weight for labels outside the sets too, and so")
+    if rows.evidence is not None:
+        dense_or_refuse(rows.candidates, f"learning what each source of {rows.evidence.kind} is worth")
 
 
 def _warn_of_unused(rows: Rows, method: Method) -> None:
-    n_ambiguous = int((rows.candidates.sum(axis=1) > 1).sum())
+    n_ambiguous = int((sizes(rows.candidates) > 1).sum())
     if n_ambiguous:
         warnings.warn(
             f"{type(method).__name__} learns nothing from the {n_ambiguous} of {len(rows.X)} rows with several "
@@ -385,7 +417,7 @@ def _warn_of_unused(rows: Rows, method: Method) -> None:
 
 def _check_singles(rows: Rows, method: Method) -> None:
     """A method that needs clean rows and was given none takes the training rows with exactly one candidate."""
-    single = rows.candidates.sum(axis=1) == 1
+    single = sizes(rows.candidates) == 1
     if not single.any():
         raise ValueError(
             f"{type(method).__name__} needs clean rows: pass X_val=…, y_val=… to fit (a few dozen rows whose label you "

@@ -97,7 +97,7 @@ def test_the_memory_selects_rows_with_one_confident_candidate_in_all_its_epochs(
     for epoch in range(8):
         logits = random.normal(size=(N, K)) + 3 * np.eye(K)[(np.arange(N) + (epoch // 4) * (np.arange(N) % 2)) % K]
         history.append([probabilities(row) for row in logits.tolist()])
-        bank.note(torch.tensor(history[-1]))
+        bank.note(*torch.tensor(history[-1]).max(dim=1))
         bank.select(data.candidates, 0.7)
         for i, s in enumerate(data.candidates.tolist()):
             past = [h[i] for h in history[-3:]]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mogd.candidates import Candidates
+from mogd.compressed import dense_or_refuse
 from mogd.datasets.base import PartialDataset
 
 
@@ -87,7 +88,7 @@ def protocol(
     kept = rest if singletons else np.setdiff1d(rest, clean, assume_unique=True)
     train = dataset.subset(kept)
     if singletons:
-        matrix = train.candidates.matrix.copy()
+        matrix = dense_or_refuse(train.candidates.matrix, "a split with clean rows as single candidates").copy()
         matrix[np.searchsorted(kept, clean)] = np.eye(len(dataset.classes), dtype=bool)[y[clean]]
         train = replace(train, candidates=Candidates(matrix, dataset.classes))
     return Split(

@@ -14,6 +14,7 @@ import numpy as np
 
 from mogd.algorithms import make
 from mogd.candidates import Candidates, as_labels
+from mogd.compressed import largest
 from mogd.datasets import Split
 from mogd.datasets.splits import hold_out
 from mogd.estimator import PartialLabelEstimator
@@ -124,7 +125,7 @@ def _fill(record: Record, cell: Cell) -> None:
         "calibration": calibration_error(test_y, probabilities),
     }
     if not known:
-        counts, _ = np.histogram(estimator.confidence_.max(axis=1), bins=HISTOGRAM_BINS, range=(0, 1 + 1e-6))
+        counts, _ = np.histogram(largest(estimator.confidence_)[1], bins=HISTOGRAM_BINS, range=(0, 1 + 1e-6))
         record["confidence_histogram"] = counts.tolist()
 
 
