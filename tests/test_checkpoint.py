@@ -33,6 +33,7 @@ def broken_and_resumed(folder: Path, at: int, name: Any, callbacks: list[Any], *
     return fitted(name, [*callbacks, Checkpoint(str(folder), resume=True)], **how)
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("name", DEEP)
 def test_every_method_with_all_callbacks_resumes_to_the_same_bits(name: str, tmp_path: Path) -> None:
     """Five epochs of two batches or more: broken in the first batch, in the middle of one, and late."""
