@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -23,6 +24,13 @@ REFUSING = {"lws", "d2cnn", "LWS", "D2CNN"} | {name for name, algorithm in ALGOR
 _BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if "MOGD_DATA" not in os.environ and _BESIDE.is_dir():
     os.environ["MOGD_DATA"] = str(_BESIDE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Under `make coverage`: which lines each test runs, by which `make mutants` chooses the tests of a mutant."""
+    if "coverage" in sys.modules and (measuring := sys.modules["coverage"].Coverage.current()) is not None:
+        measuring.switch_context(nodeid)
 
 
 @pytest.fixture(scope="session")

@@ -256,3 +256,10 @@ def test_damage_is_refused_in_one_sentence_or_read(tmp_path: Path, name: str) ->
             refused.append(str(error))
     assert len(refused) > 10
     assert not [text for text in refused if "\n" in text]
+
+
+def test_cells_of_kinds_that_do_not_go_together_are_text(tmp_path: Path) -> None:
+    rows = [{"id": 0, "x": 1.0, "labels": "a|b"}, {"id": [], "x": 2.0, "labels": "b"}]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_table(path, id="id").ids.tolist() == ["0", "[]"]

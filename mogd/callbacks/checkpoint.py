@@ -21,6 +21,7 @@ from mogd.callbacks.state import Tensors, put_back, take_apart
 from mogd.methods.rows import Rows
 
 NOT_COMPARED = ("verbose", "random_state", "callbacks")  # parameters of the classifier; the seed shows in the generator
+DAMAGED = (KeyError, TypeError, AttributeError, RuntimeError, IndexError, OverflowError, MemoryError)
 DATA = ("x", "candidates", "weight", "clean_x", "clean_y", "is_clean")
 
 
@@ -55,9 +56,13 @@ class Checkpoint(Callback):
         if found is None:
             return False
         described, tensors = found
-        _check_identity(self.folder, described["identity"], self.identity)
-        run.optimizer = run.new_optimizer()
-        restore_run(run, described["state"], tensors)
+        try:
+            _check_identity(self.folder, dict(described["identity"]), self.identity)
+            run.optimizer = run.new_optimizer()
+            restore_run(run, described["state"], tensors)
+        except DAMAGED as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ValueError(f"{self.folder} holds a damaged checkpoint: {reason}; start again elsewhere") from None
         return True
 
     def on_save_point(self, run: Run) -> None:
@@ -219,7 +224,8 @@ def _digest(tensors: Iterable[Tensor], text: str = "") -> str:
     digest = hashlib.sha256(text.encode())
     for tensor in tensors:
         digest.update(f"|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if tensor.numel():  # without elements it may have a stride of 0, and no view as bytes
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return f"sha256:{digest.hexdigest()}"
 
 
