@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,38 @@ def test_a_line_has_scales_of_its_own(tmp_path):
         path.write_text(wrong)
         with pytest.raises(ValueError, match="has no scale labtop; it has laptop, paper"):
             load_recipe(path)
+
+
+def test_a_line_may_have_fewer_repetitions_and_columns(tmp_path):
+    path = tmp_path / "own.toml"
+    line = '{ algorithm = "pce", settings = { n_clean = [20] }, scale = { laptop = { repetitions = 1 } } }'
+    head = '[scale.laptop]\n[scale.paper]\n[[panel]]\nname = "a"\ndatasets = ["lost"]\nfolds = 2\nrepetitions = 3\n'
+    head += "settings = { n_clean = [10, 20] }\n"
+    path.write_text(f'methods = ["cc", {line}]\n{head}')
+    for scale, expected in (("laptop", {0}), ("paper", {0, 1, 2})):
+        cells = load_recipe(path, scale).cells()
+        assert {c.repetition for c in cells if c.algorithm == "pce"} == expected
+        assert {c.n_clean for c in cells if c.algorithm == "pce"} == {20}
+        assert {(c.repetition, c.n_clean) for c in cells if c.algorithm == "cc"} == set(product(range(3), (10, 20)))
+    path.write_text(f'methods = ["cc", {line.replace("[20]", "[30]")}]\n{head}')
+    with pytest.raises(ValueError, match="'a' has no column with n_clean in \\[30\\] for 'PCE'"):
+        load_recipe(path)
+    path.write_text(f'methods = ["cc", {line.replace("repetitions = 1", "repetitions = 0")}]\n{head}')
+    with pytest.raises(ValueError, match="repetitions of pce must be a whole number of 1 or more; got 0"):
+        load_recipe(path)
+
+
+def test_a_panel_may_stand_in_some_scales_only(tmp_path):
+    path = tmp_path / "own.toml"
+    text = (
+        'methods = ["cc"]\n[scale.laptop]\n[scale.overnight]\n[[panel]]\nname = "a"\ndatasets = ["lost"]\n'
+        '[[panel]]\nname = "b"\nscales = ["overnight"]\ndatasets = ["lost"]\n'
+    )
+    path.write_text(text)
+    assert [[panel.name for panel in load_recipe(path, scale).panels] for scale in scales(path)] == [["a"], ["a", "b"]]
+    path.write_text(text.replace('scales = ["overnight"]', 'scales = ["overnigth"]'))
+    with pytest.raises(ValueError, match="has no scale overnigth; it has laptop, overnight"):
+        load_recipe(path)
 
 
 def test_no_method_spends_a_whole_recipe_in_its_warmup():
