@@ -230,7 +230,9 @@ def _load_recipe(path: Path, scale: str) -> Recipe:
         for line in _lines(panel, scale):
             for name, values in line["settings"].items():
                 if not set(values) & set(panel.settings.get(name, [])):
-                    raise ValueError(f"{path}: {panel.name!r} has no column with {name} in {values} for {line['label']!r}")
+                    raise ValueError(
+                        f"{path}: {panel.name!r} has no column with {name} in {values} for {line['label']!r}"
+                    )
         labels = [line["label"] for line in _lines(panel, scale)]
         if twice := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"{path}: two methods of {panel.name!r} are called {twice[0]!r}; give one another label")
