@@ -23,7 +23,9 @@ FIRST = ("characteristics", "real-world", "fashion-linear", "instance-dependent"
 @app.command()
 def bench(
     recipe: str = typer.Argument(help="A recipe: a TOML file, or its name in the folder benchmarks or the library."),
-    scale: str = typer.Option("laptop", help="laptop or paper: how much data, how many epochs and seeds."),
+    scale: str = typer.Option(
+        "laptop", help="laptop, overnight (images) or paper: how much data, how many epochs and seeds."
+    ),
     jobs: int = typer.Option(0, "--jobs", "-j", help="Cells that run beside each other; 0 takes every core."),
     backend: str = typer.Option("loky", help="loky (processes here), dask or ray, by joblib."),
     address: str = typer.Option("", help="A running Dask scheduler or Ray cluster; without it a local one is made."),

@@ -28,6 +28,7 @@ class Split:
     train_index: np.ndarray
     clean_index: np.ndarray
     test_index: np.ndarray | None  # None when the test rows came from outside
+    clean_candidates: Candidates  # the clean rows' own sets and, where there are any, their votes
 
 
 def fold_numbers(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
@@ -100,6 +101,7 @@ def protocol(
         train_index=kept,
         clean_index=clean,
         test_index=tested,
+        clean_candidates=dataset.candidates[clean],
     )
 
 

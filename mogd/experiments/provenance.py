@@ -22,7 +22,7 @@ SHARED = ("mogd.experiments.cell", "mogd.experiments.data", "mogd.datasets.split
 NOT_FOLLOWED = {
     *("mogd.algorithms", "mogd.classifier", "mogd.selection", "mogd.datasets", "mogd.callbacks.progress_bar"),
     "mogd.report.modelpage",
-    *(f"mogd.datasets.{name}" for name in ("base", "images", "realworld", "sources")),
+    *(f"mogd.datasets.{name}" for name in ("annotators", "base", "images", "realworld", "sources")),
     *(f"mogd.experiments.{name}" for name in ("clean_network", "controls", "provenance", "record", "spec", "watcher")),
 }
 PACKAGE = Path(mogd.__file__).parent
