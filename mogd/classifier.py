@@ -34,6 +34,7 @@ from mogd.views import ViewAverage
 
 CallbackSpec = str | dict[str, Any] | Callback
 
+OPEN = ("method", "backbone")  # parts that a comparison may choose
 PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
 FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
 
@@ -43,8 +44,11 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     Parameters
     ----------
-    method : the name of a deep method (`mogd methods` lists them) or a `Method` object.
-    backbone : "linear", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not trained.
+    method : the name of a deep method (`mogd methods` lists them) or a `Method` object; "auto" compares MoGD (CC, where
+        there are no clean rows) with PRODEN on the training rows and takes the better. `mogd.make("auto")` compares
+        classical ones too.
+    backbone : "linear", "rbf", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not
+        trained. "auto" compares linear, rbf and mlp (for images, linear and cnn) and takes the best.
     backbone_params : parameters of a backbone given by name.
     epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd", "adamw" or "muon" (for
         convolutions, beside SGD for the rest).
@@ -75,7 +79,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
-    method_ : the method with its parameters. classes_ : the class names.
+    method_ : the method with its parameters. backbone_ : the backbone that was used. classes_ : the class names.
     n_clean_ : how many clean rows there were.
     input_ : an array of no rows, of the shape and dtype of those trained on.
     """
@@ -84,6 +88,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     takes_compressed = True
     module_: nn.Module
     method_: Method
+    backbone_: str | nn.Module
     history_: History
     config_: dict[str, Any]
     input_: np.ndarray
@@ -168,7 +173,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         settings = self._settings()
         if not isinstance(self.method, (str, Method)):
             raise ValueError(f"method must be a name or a Method object; got {self.method!r}")
-        method = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
+        named, self.backbone_, choice = self._settle(rows)
+        method = clone(make_method(named) if isinstance(named, str) else named)
         known = algorithm_of(method)
         if known is not None and known.needs_labels:
             _warn_of_unused(rows, method)
@@ -198,6 +204,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
                     confidence = _final_confidence(trained, data, callbacks)
         for callback in callbacks:
             self.config_ |= callback.findings()
+        self.config_ |= choice
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
         self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
@@ -208,6 +215,25 @@ class PartialLabelClassifier(PartialLabelEstimator):
             self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
         if self.candidate_noise is not None:
             self.outside_ = ~given[np.arange(len(given)), self.confidence_.argmax(axis=1)]
+
+    def _settle(self, rows: Rows) -> tuple[str | Method, str | nn.Module, dict[str, Any]]:
+        """The method and the backbone of this fit; where one is "auto", by a comparison, which `config_` keeps."""
+        is_open = {name: isinstance(getattr(self, name), str) and getattr(self, name) == "auto" for name in OPEN}
+        if not any(is_open.values()):
+            return self.method, self.backbone, {}
+        from mogd.choice import as_given, compare, deep_options, report
+
+        base = clone(self).set_params(scale=None, classes=None, callbacks=_without_observers(self.callbacks))
+        has_clean, is_image = bool(len(rows.clean_y)), rows.X.ndim > 2
+        tried = deep_options(base, [name for name in OPEN if is_open[name]], has_clean=has_clean, is_image=is_image)
+        found = compare(
+            **as_given(rows, self.classes_),
+            tried=tried,
+            random_state=self._seed(),
+            on_outcome=report if self.verbose else None,
+        )
+        chosen = {"method": self.method, "backbone": self.backbone} | found.best.option.params
+        return chosen["method"], chosen["backbone"], {"choice": found.as_dict()}
 
     def _choose(self, method: Method, data: TrainingData, clean_given: bool) -> list[Callback]:
         """Fill in what the user left open, note it in `config_`, and return the callbacks of this run."""
@@ -257,7 +283,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     def _load_state(self, state: Mapping[str, np.ndarray]) -> None:
         device = self._device()
-        self.input_ = state["input"]
+        self.input_, self.backbone_ = state["input"], self.backbone
         row = torch.from_numpy(np.zeros((1, *self.input_.shape[1:]), dtype=self.input_.dtype)).to(device)
         with seeded(0, device):
             self.module_ = self._network(row).to(device=device, dtype=self._dtype()).eval()
@@ -323,12 +349,12 @@ class PartialLabelClassifier(PartialLabelEstimator):
     def _network(self, x: Tensor, generator: torch.Generator | None = None) -> nn.Module:
         """The network for rows like `x`; with a generator it is a new one, which learns from `x` what it must first."""
         n_classes = len(self.classes_)
-        if isinstance(self.backbone, str):
-            net: nn.Module = make_backbone(self.backbone, x.shape[1:], n_classes, **(self.backbone_params or {}))
-        elif isinstance(self.backbone, nn.Module):
-            net = copy.deepcopy(self.backbone)
+        if isinstance(self.backbone_, str):
+            net: nn.Module = make_backbone(self.backbone_, x.shape[1:], n_classes, **(self.backbone_params or {}))
+        elif isinstance(self.backbone_, nn.Module):
+            net = copy.deepcopy(self.backbone_)
         else:
-            raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone!r}")
+            raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone_!r}")
         if self.precision is not None:
             _compute_in(net, self.precision, self.dtype)
         normalize = Normalize(*channel_statistics(x)).to(x.device, self._dtype()) if x.dtype == torch.uint8 else None
@@ -430,6 +456,11 @@ def _check_singles(rows: Rows, method: Method) -> None:
             AssumedCleanWarning,
             stacklevel=5,
         )
+
+
+def _without_observers(callbacks: str | Sequence[CallbackSpec]) -> str | list[CallbackSpec]:
+    """The callbacks without those that only watch a run, such as its checkpoints."""
+    return callbacks if isinstance(callbacks, str) else [c for c in callbacks if not getattr(c, "observer", False)]
 
 
 def _resolve(

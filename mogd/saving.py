@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import mogd
 from mogd.algorithms import ALGORITHMS, algorithm_of, make, make_method
+from mogd.auto import AutoClassifier
 from mogd.compressed import Matrix
 from mogd.conformal import Calibration
 from mogd.datasets.base import PartialDataset
@@ -61,7 +62,7 @@ def save(
     allow_rows: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Write a fitted model as the folder `path`, whole or not at all.
+    """Write a fitted model as the folder `path`, whole or not at all. Of an `AutoClassifier`, what it has chosen.
 
     Parameters
     ----------
@@ -75,6 +76,8 @@ def save(
         raise ValueError(f"save takes a model of this library, alone; got {type(model).__name__}")
     check_is_fitted(model, "classes_")
     path = Path(path)
+    if isinstance(model, AutoClassifier):
+        model = model.chosen()
     check_saving(model, path, allow_rows=allow_rows, overwrite=overwrite)
     described, arrays = _describe(model)
     check_finite(arrays, "the model")
@@ -252,6 +255,8 @@ def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
     """A model as plain values and arrays."""
     params = model.get_params(deep=False)
     deep = "method" in params
+    if deep:
+        params["backbone"] = model.backbone_  # the one that was chosen, where it was left open
     learner = model.method_ if deep else model
     known = algorithm_of(learner)
     named = None if known is None else known.name

@@ -16,11 +16,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from mogd.algorithms import ALGORITHMS
+from mogd.algorithms import ALGORITHMS, AUTO
 
 CONTROLS = {"clean-logistic": "logistic regression, clean rows alone", "clean-forest": "forest, clean rows alone"}
 DESCRIBE = "describe"  # a cell that measures a data set and trains nothing
-LABELS = {DESCRIBE: "characteristics", **CONTROLS}
+LABELS = {DESCRIBE: "characteristics", AUTO: "auto", **CONTROLS}
 EPOCH_RULES = ("last", "clean")
 WHOLE = {
     "seed": 0,
@@ -265,7 +265,7 @@ def default_label(algorithm: str) -> str:
     if algorithm in LABELS:
         return LABELS[algorithm]
     if algorithm not in ALGORITHMS:
-        known = ", ".join((*ALGORITHMS, *CONTROLS))
+        known = ", ".join((*ALGORITHMS, AUTO, *CONTROLS))
         raise ValueError(f"unknown algorithm {algorithm!r} in a recipe; choose one of {known}")
     return ALGORITHMS[algorithm].label or ALGORITHMS[algorithm].path.rsplit(":", 1)[-1]
 
