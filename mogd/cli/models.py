@@ -256,15 +256,21 @@ def none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """What the library warns of, as a line each and once; which rows are taken to be clean, the shell says itself."""
+    """What the library warns of, as a line each and once, before an error too, which it may explain.
+
+    Which rows are taken to be clean, the shell says itself.
+    """
     from mogd.estimator import AssumedCleanWarning
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", AssumedCleanWarning)
-        yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        _note(text)
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.simplefilter("ignore", AssumedCleanWarning)
+            yield
+    finally:
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            _note(text)
 
 
 def _report(what: str, out: Path, figures: dict[str, Any] | None = None) -> None:
