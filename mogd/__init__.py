@@ -36,6 +36,7 @@ _PUBLIC = {
     "CandidateNoise": "mogd.callbacks.candidate_noise",
     "CandidateSetHead": "mogd.callbacks.candidate_set_head",
     "Candidates": "mogd.candidates",
+    "ClassWeight": "mogd.callbacks.class_weight",
     "CleanPretraining": "mogd.callbacks.clean_pretraining",
     "CleanWeight": "mogd.callbacks.clean_weight",
     "CroSel": "mogd.methods.crosel",

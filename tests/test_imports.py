@@ -61,7 +61,9 @@ MAY_IMPORT = {
         "threads",
         "training",
         "algorithms",
+        "onnxfile",  # `model.to_onnx()`, loaded when it is called
     },
+    "onnxfile": set(),
     "algorithms": {"estimator", "methods", "classical", "classifier"},
     "modelfolder": {"datasets"},
     "saving": FACE | {"modelfolder", "datasets", "callbacks", "conformal"},

@@ -115,6 +115,7 @@ class Method(BaseEstimator):
     needs_clean_set = False
     updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
+    takes_class_weight = True  # whether its loss is a mean over rows, each of which may count by its class
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
 
     @property
