@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -20,6 +22,7 @@ from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
 from mogd.callbacks import make_callback
 from mogd.callbacks.base import Augment, Callback
+from mogd.callbacks.class_weight import balanced
 from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
@@ -59,6 +62,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     candidate_noise : None trusts the sets to hold the truth; a number is the rate at which they do not, "auto" measures
         it on clean rows whose own sets are given (`candidates_val`). Rows may then be resolved to labels outside.
     clean_weight : weight in the loss of a clean row that trains, over the whole run; None leaves it to the callbacks.
+    class_weight : None, "balanced", or a dict from class names to weights (1 where none is given), which multiply those
+        of the rows. A row whose class is open has the expected weight of its candidates, see `ClassWeight`.
     scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
     n_threads : of torch while it fits and predicts; None takes one for small networks and batches, where threads would
@@ -113,6 +118,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         callbacks: str | Sequence[CallbackSpec] = "auto",
         candidate_noise: float | str | None = None,
         clean_weight: float | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         scale: str | None = None,
         augment: str | None = None,
         precision: str | None = None,
@@ -141,6 +147,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.callbacks = callbacks
         self.candidate_noise = candidate_noise
         self.clean_weight = clean_weight
+        self.class_weight = class_weight
         self.scale = scale
         self.augment = augment
         self.precision = precision
@@ -168,6 +175,18 @@ class PartialLabelClassifier(PartialLabelEstimator):
         """What each source is worth: the opinions' exponents and every annotator's reliability; None for plain sets."""
         check_is_fitted(self)
         return self.config_.get("sources")
+
+    def to_onnx(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the network as one ONNX file: from rows to what `predict_proba` gives. Needs the extra `onnx`.
+
+        Its input `X` takes rows as `fit` had them, any number at a time: float64 with `scale`, which is part of the
+        file, uint8 for images of uint8 (grey ones with their channel axis), the network's `dtype` otherwise. The class
+        names are in the file's metadata (`mogd.classes`, JSON).
+        """
+        from mogd.onnxfile import write_onnx
+
+        check_is_fitted(self)
+        return write_onnx(self, path, overwrite=overwrite)
 
     def _fit(self, rows: Rows) -> None:
         settings = self._settings()
@@ -246,6 +265,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         wanted = [self.callbacks] if isinstance(self.callbacks, str) else [*self.callbacks]
         if self.candidate_noise is not None:  # first: the others then see the opened sets
             wanted = [{"name": "candidate-noise", "rate": self.candidate_noise}, *wanted]
+        if self.class_weight is not None:  # last: the others' opinions say which class a row is of
+            wanted = [*wanted, {"name": "class-weight", "weights": self._class_weights(data)}]
         chosen = _resolve(wanted, advice, method, self.module_, data)
         if self.clean_weight is not None and any(callback.name() == "clean-weight" for callback in chosen):
             raise ValueError(
@@ -259,6 +280,18 @@ class PartialLabelClassifier(PartialLabelEstimator):
             "profile": profile.as_dict(),
         }
         return [*chosen, make_callback("progress-bar")] if self.verbose > 0 else chosen
+
+    def _class_weights(self, data: TrainingData) -> list[float]:
+        """One weight for each class. Names are compared as text: a saved model's parameters are JSON."""
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            return balanced(data).tolist()
+        if not isinstance(self.class_weight, Mapping):
+            raise ValueError(f"class_weight must be None, 'balanced' or a dict of weights; got {self.class_weight!r}")
+        given = {str(name): weight for name, weight in self.class_weight.items()}
+        names = [str(name) for name in self.classes_.tolist()]
+        if unknown := sorted(set(given) - set(names)):
+            raise ValueError(f"class_weight names {', '.join(unknown)}, but the classes are {', '.join(names)}")
+        return [float(given.get(name, 1.0)) for name in names]
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()

@@ -63,7 +63,9 @@ MAY_IMPORT = {
         "training",
         "algorithms",
         "choice",  # loaded where the method or the backbone is "auto"
+        "onnxfile",  # `model.to_onnx()`, loaded when it is called
     },
+    "onnxfile": set(),
     "algorithms": {"estimator", "methods", "classical", "classifier", "auto"},
     "modelfolder": {"datasets"},
     "auto": {"estimator", "choice"},

@@ -158,7 +158,7 @@ class Callback(BaseEstimator):
         return batch
 
     def on_output(self, out: Output, batch: Batch) -> None:
-        """Add to the opinions on the labels (`out.log_prior`) or to the losses (`out.add_losses`)."""
+        """Add to the opinions on the labels (`out.log_prior`) or the losses (`out.add_losses`), or weigh the rows."""
 
     def on_epoch_end(self, run: Run, entry: Entry) -> None:
         """Look at the run and add to the entry of its history."""

@@ -13,6 +13,8 @@ from mogd.methods.rows import parts_of
 class GA(Method):
     """Every label that a row rules out is a complementary label; where a class's risk turns negative, step back up."""
 
+    takes_class_weight = False
+
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         weight, sets = data.weight, data.candidates
         pairs = torch.stack([weight[part] @ (~sets[part]).to(weight.dtype) for part in parts_of(sets)]).sum(dim=0)
