@@ -46,12 +46,15 @@ MAY_IMPORT = {
     "guard": {"candidates"},
     "callbacks": {"methods", "datasets", "guard", "evidence", "crowd"},
     "config": {"methods"},
-    "estimator": BELOW | {"report"},  # `model.report()`, loaded when it is called
+    "rowsource": {"labels"},
+    "arrowfiles": {"rowsource"},
+    "estimator": BELOW | {"report", "rowsource"},  # `model.report()`, loaded when it is called
     "classical": BELOW | {"estimator"},
     "training": {"methods", "callbacks", "guard", "optim"},
     "classifier": BELOW
     | {
         "estimator",
+        "rowsource",
         "advice",
         "methods",
         "callbacks",
@@ -67,7 +70,7 @@ MAY_IMPORT = {
     "modelfolder": {"datasets"},
     "saving": FACE | {"modelfolder", "datasets", "callbacks", "conformal"},
     "comparison": BELOW | {"estimator", "algorithms"},
-    "selection": BELOW | {"estimator"},
+    "selection": BELOW | {"estimator", "rowsource"},
     "tuning": {"algorithms", "selection"},
     "conformal": BELOW | {"estimator", "selection"},
     "evaluation": {"metrics", "conformal"},
