@@ -9,6 +9,7 @@ from mogd.callbacks import CALLBACKS
 if TYPE_CHECKING:
     from mogd.algorithms import make as make
     from mogd.algorithms import make_method as make_method
+    from mogd.arrowfiles import open_rows as open_rows
     from mogd.callbacks import make_callback as make_callback
     from mogd.callbacks.base import Callback as Callback
     from mogd.candidates import Candidates as Candidates
@@ -47,6 +48,7 @@ _PUBLIC = {
     "make_callback": "mogd.callbacks",
     "make_method": "mogd.algorithms",
     "next_to_label": "mogd.nextrows",
+    "open_rows": "mogd.arrowfiles",
     "read_table": "mogd.datasets.tables",
     "recommend": "mogd.config",
     "save": "mogd.saving",

@@ -28,9 +28,11 @@ from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
-from mogd.methods.rows import CompressedRows, by_rows
+from mogd.methods.meta import MOST_CLEAN_ROWS
+from mogd.methods.rows import CompressedRows, StreamedRows, by_rows
 from mogd.methods.rows import Rows as RowsOf
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
+from mogd.rowsource import LazyRows
 from mogd.threads import limited_to, threads_for
 from mogd.training import History, Settings, seeded, train
 from mogd.views import ViewAverage
@@ -91,6 +93,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     takes_images = True
     takes_compressed = True
+    takes_sparse = True
+    takes_lazy = True
     module_: nn.Module
     method_: Method
     backbone_: str | nn.Module
@@ -198,7 +202,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         if known is not None and known.needs_labels:
             _warn_of_unused(rows, method)
         _check_size(rows, method)
-        given, trains, clean_given = rows.candidates, np.ones(len(rows.X), dtype=bool), bool(len(rows.clean_y))
+        given, trains, clean_given = rows.candidates, np.ones(rows.n_given, dtype=bool), bool(len(rows.clean_y))
         if clean_given and method.train_on_clean:
             rows = rows.join_clean(1.0 if self.clean_weight is None else self.clean_weight)
         elif not clean_given and method.needs_clean_set:
@@ -293,10 +297,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
             raise ValueError(f"class_weight names {', '.join(unknown)}, but the classes are {', '.join(names)}")
         return [float(given.get(name, 1.0)) for name in names]
 
-    def _scores(self, X: np.ndarray) -> np.ndarray:
+    def _scores(self, X: Any) -> np.ndarray:
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
 
-    def _logits(self, X: np.ndarray) -> Tensor:
+    def _logits(self, X: Any) -> Tensor:
         net, x = self._viewing(self.module_), self._as_input(X, self._device())
         with limited_to(self.n_threads or threads_for(net, x, min(len(x), ROWS_AT_ONCE))):
             return forward_in_chunks(net, x)
@@ -355,8 +359,13 @@ class PartialLabelClassifier(PartialLabelEstimator):
             ) from None
         return device
 
-    def _as_input(self, X: np.ndarray, device: torch.device) -> Tensor:
-        """Images stay uint8 in memory; everything else becomes the network's dtype."""
+    def _as_input(self, X: Any, device: torch.device) -> Tensor:
+        """Images stay uint8 in memory; everything else becomes the network's dtype, sparse rows and those on the disk
+        when they are asked for."""
+        if isinstance(X, LazyRows):
+            return cast(Tensor, StreamedRows(X, self._dtype(), device))
+        if sp.issparse(X):
+            return cast(Tensor, CompressedRows.of(X, device, self._dtype()))
         if X.dtype == np.uint8 and X.ndim > 2:
             images = torch.from_numpy(np.ascontiguousarray(X)).to(device)
             return images.unsqueeze(1) if X.ndim == 3 else images  # grey images may come without a channel axis
@@ -370,7 +379,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             x=self._as_input(rows.X, device),
             candidates=_on_device(rows.candidates, device),
             weight=torch.from_numpy(rows.weight).to(device=device, dtype=self._dtype()),
-            clean_x=self._as_input(rows.clean_X, device),
+            clean_x=self._as_input(_dense_if_few(rows.clean_X), device),
             clean_y=torch.from_numpy(rows.clean_y).to(device),
             epochs=self.epochs,
             is_clean=torch.from_numpy(rows.is_clean).to(device),
@@ -447,6 +456,12 @@ def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Ca
     return by_rows(resolved, data.candidates, torch.arange(len(data.x), device=data.x.device))
 
 
+def _dense_if_few(clean_X: Any) -> Any:
+    """Clean rows as an array: each step looks at them. Where they are many, a step draws some."""
+    few = clean_X.shape[0] <= MOST_CLEAN_ROWS
+    return clean_X.toarray() if sp.issparse(clean_X) and few else clean_X
+
+
 def _on_device(candidates: Matrix, device: torch.device) -> RowsOf:
     if sp.issparse(candidates):
         return CompressedRows.of(candidates, device)
@@ -454,7 +469,12 @@ def _on_device(candidates: Matrix, device: torch.device) -> RowsOf:
 
 
 def _check_size(rows: Rows, method: Method) -> None:
-    """Refuse what needs all cells of a matrix that is too large to be dense."""
+    """Refuse what needs all features, or all cells of a matrix, where these are not in memory."""
+    if method.needs_all_rows and not isinstance(rows.X, np.ndarray):
+        raise ValueError(
+            f"{type(method).__name__} looks at all rows at once, so that X can be neither sparse nor on the disk: pass "
+            "an array, or choose another method"
+        )
     if not sp.issparse(rows.candidates):
         return
     if method.needs_all_cells:
@@ -468,7 +488,7 @@ def _warn_of_unused(rows: Rows, method: Method) -> None:
     n_ambiguous = int((sizes(rows.candidates) > 1).sum())
     if n_ambiguous:
         warnings.warn(
-            f"{type(method).__name__} learns nothing from the {n_ambiguous} of {len(rows.X)} rows with several "
+            f"{type(method).__name__} learns nothing from the {n_ambiguous} of {rows.n_given} rows with several "
             "candidates: give it true labels, or choose a method for candidate sets",
             stacklevel=4,
         )

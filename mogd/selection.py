@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import KFold, ParameterGrid
@@ -14,7 +15,9 @@ from sklearn.model_selection import KFold, ParameterGrid
 from mogd.candidates import Candidates, as_candidates, as_labels
 from mogd.compressed import Matrix, sizes
 from mogd.estimator import PartialLabelEstimator
+from mogd.labels import n_rows_of
 from mogd.metrics import accuracy, covering_rate
+from mogd.rowsource import on_disk
 
 Part = tuple[np.ndarray, np.ndarray]  # positions of rows, and the rows
 COVERING_BIAS = 0.05  # how far the accuracy read off the candidate sets may be from the truth (one standard deviation)
@@ -136,12 +139,13 @@ def _fits(
     """Models fitted without a part of the rows, with the partial and the clean rows that each did not see."""
     if n_splits < 2:
         raise ValueError(f"n_splits must be at least 2; got {n_splits!r}")
-    X = np.asarray(X)
-    clean_X = X[:0] if X_val is None else np.asarray(X_val)
+    X = _in_memory(X)
+    clean_X = X[:0] if X_val is None else _in_memory(X_val)
     generator = np.random.default_rng(random_state)
-    partial_folds, clean_folds = _folds(len(X), n_splits, generator), _folds(len(clean_y), n_splits, generator)
+    n_rows = X.shape[0]
+    partial_folds, clean_folds = _folds(n_rows, n_splits, generator), _folds(len(clean_y), n_splits, generator)
     for held, clean_held in zip(partial_folds, clean_folds, strict=True):
-        keep, clean_keep = np.delete(np.arange(len(X)), held), np.delete(np.arange(len(clean_y)), clean_held)
+        keep, clean_keep = np.delete(np.arange(n_rows), held), np.delete(np.arange(len(clean_y)), clean_held)
         clean: dict[str, Any] = {}
         if len(clean_keep):
             clean = {"X_val": clean_X[clean_keep], "y_val": candidates.classes[clean_y[clean_keep]]}
@@ -175,7 +179,15 @@ def pooled_accuracy(candidates: Matrix, guess: np.ndarray, clean_y: np.ndarray, 
 
 
 def _checked(estimator: PartialLabelEstimator, X: Any, candidates: Any) -> Candidates:
-    return as_candidates(candidates, classes=estimator.classes, n_rows=len(X), unseen=estimator.unseen)
+    return as_candidates(candidates, classes=estimator.classes, n_rows=n_rows_of(X), unseen=estimator.unseen)
+
+
+def _in_memory(X: Any) -> Any:
+    if on_disk(X) is not None:
+        raise ValueError(
+            "cross-validation needs X in memory, and it is on the disk: pass some of its rows, X[:100_000]"
+        )
+    return sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
 
 
 def _folds(n: int, n_splits: int, generator: np.random.Generator) -> list[np.ndarray]:

@@ -49,7 +49,11 @@ MOST_CPU = 180  # seconds of a mutant that does not end
 MOST_WALL = 900
 ENDLESS = (signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL)
 SURVIVING = ("survived", "no test runs it", "not run")
-TESTS = [f"tests/{name}" for name in sorted(file.name for file in (ROOT / "tests").glob("test_*.py")) if "browser" not in name]
+TESTS = [
+    f"tests/{name}"
+    for name in sorted(file.name for file in (ROOT / "tests").glob("test_*.py"))
+    if "browser" not in name
+]
 Result = dict[str, Any]
 
 

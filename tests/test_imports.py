@@ -46,12 +46,15 @@ MAY_IMPORT = {
     "guard": {"candidates"},
     "callbacks": {"methods", "datasets", "guard", "evidence", "crowd"},
     "config": {"methods"},
-    "estimator": BELOW | {"report"},  # `model.report()`, loaded when it is called
+    "rowsource": {"labels"},
+    "arrowfiles": {"rowsource"},
+    "estimator": BELOW | {"report", "rowsource"},  # `model.report()`, loaded when it is called
     "classical": BELOW | {"estimator"},
     "training": {"methods", "callbacks", "guard", "optim"},
     "classifier": BELOW
     | {
         "estimator",
+        "rowsource",
         "advice",
         "methods",
         "callbacks",
@@ -71,7 +74,7 @@ MAY_IMPORT = {
     "auto": {"estimator", "choice"},
     "saving": FACE | {"auto", "modelfolder", "datasets", "callbacks", "conformal"},
     "comparison": BELOW | {"estimator", "algorithms"},
-    "selection": BELOW | {"estimator"},
+    "selection": BELOW | {"estimator", "rowsource"},
     "tuning": {"algorithms", "selection"},
     "conformal": BELOW | {"estimator", "selection"},
     "evaluation": {"metrics", "conformal"},

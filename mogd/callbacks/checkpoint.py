@@ -18,7 +18,7 @@ import mogd
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint_files import places, read_last, write
 from mogd.callbacks.state import Tensors, put_back, take_apart
-from mogd.methods.rows import Rows
+from mogd.methods.rows import Rows, StreamedRows
 
 NOT_COMPARED = ("verbose", "random_state", "callbacks")  # parameters of the classifier; the seed shows in the generator
 DAMAGED = (KeyError, TypeError, AttributeError, RuntimeError, IndexError, OverflowError, MemoryError)
@@ -229,8 +229,10 @@ def _digest(tensors: Iterable[Tensor], text: str = "") -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _stored(rows: Rows) -> list[Tensor]:
-    """The tensors in which rows are kept, their values last."""
+def _stored(rows: Rows | StreamedRows) -> list[Tensor]:
+    """The tensors in which rows are kept, their values last; of rows on the disk what tells them from others."""
+    if isinstance(rows, StreamedRows):
+        return [torch.tensor([*rows.rows.identity().encode()], dtype=torch.uint8)]
     return [rows] if isinstance(rows, Tensor) else [rows.starts, rows.columns, rows.values]
 
 

@@ -25,7 +25,7 @@ Surrogate = Callable[[Tensor, Tensor], Tensor]  # from logits and confidence to 
 class TrainingData:
     """The whole training set as tensors on the device, made once."""
 
-    x: Tensor
+    x: Tensor  # or what gives tensors when it is indexed: CompressedRows, StreamedRows
     candidates: Rows  # (n, K) bool, compressed where it is large; batches are dense
     weight: Tensor  # (n,) weight of each row in the loss
     clean_x: Tensor
@@ -115,6 +115,7 @@ class Method(BaseEstimator):
 
     needs_clean_set = False
     updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
+    needs_all_rows = False  # whether it looks at the features of all rows at once
     needs_all_cells = False  # whether it keeps a value for every row and class, candidates or not
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
     takes_class_weight = True  # whether its loss is a mean over rows, each of which may count by its class

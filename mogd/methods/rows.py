@@ -56,6 +56,10 @@ class CompressedRows:
     def ndim(self) -> int:
         return 2
 
+    @property
+    def is_cuda(self) -> bool:
+        return self.values.is_cuda
+
     def numel(self) -> int:
         return self.shape.numel()
 
@@ -91,6 +95,37 @@ class CompressedRows:
         row = torch.arange(len(index), device=self.device).repeat_interleave(count)
         before = count.cumsum(0) - count
         return len(index), row, (first - before)[row] + torch.arange(len(row), device=self.device)
+
+
+class StreamedRows:
+    """Features that are gathered when they are asked for: indexing a `LazyRows` gives tensors on a device."""
+
+    def __init__(self, rows: Any, dtype: torch.dtype, device: torch.device) -> None:
+        self.rows, self.dtype, self.device = rows, dtype, device
+        self.shape = torch.Size(rows.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def __getitem__(self, index: Any) -> Tensor:
+        found = self.rows[index if isinstance(index, slice) else index.cpu().numpy()]
+        return torch.from_numpy(np.ascontiguousarray(found)).to(device=self.device, dtype=self.dtype)
+
+
+def epoch_order(x: Any, generator: torch.Generator) -> Tensor:
+    """All rows in a new order: at random, or as random as the files allow that they are read from."""
+    if isinstance(x, StreamedRows) and x.rows.source.in_windows:
+        seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+        return torch.from_numpy(np.concatenate(x.rows.windows(np.random.default_rng(seed))))
+    return torch.randperm(len(x), generator=generator)
 
 
 Rows = Tensor | CompressedRows

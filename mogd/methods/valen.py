@@ -39,6 +39,7 @@ class VALEN(Method):
     """
 
     updates_confidence = True
+    needs_all_rows = True
     uses_log_prior = True
 
     def __init__(
