@@ -165,11 +165,11 @@ def make(name: str, **params: Any) -> PartialLabelEstimator:
     shared = set(signature(PartialLabelClassifier).parameters) - {"method"}
     if both := sorted(own & shared & set(params)):
         raise ValueError(f"{both[0]} is a parameter of {name} and of PartialLabelClassifier: say method__{both[0]}")
-    params = {key.removeprefix("method__"): value for key, value in params.items()}
-    _refuse_unknown(name, set(params) - own - shared, own | shared)
-    of_method = {key: value for key, value in params.items() if key in own}
-    rest = {key: value for key, value in params.items() if key not in own}
-    return PartialLabelClassifier(method=algorithm.load()(**of_method), **rest)
+    of_method = {key.removeprefix("method__"): params.pop(key) for key in [*params] if key.startswith("method__")}
+    _refuse_unknown(f"the method {name}", set(of_method) - own, own)
+    of_method |= {key: params.pop(key) for key in [*params] if key in own}
+    _refuse_unknown(name, set(params) - shared, own | shared)
+    return PartialLabelClassifier(method=algorithm.load()(**of_method), **params)
 
 
 def _refuse_unknown(name: str, unknown: set[str], known: set[str]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.utils import check_random_state
@@ -19,10 +22,14 @@ from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
 from mogd.callbacks import CALLBACKS, make_callback
 from mogd.callbacks.base import Augment, Callback
+from mogd.callbacks.class_weight import balanced
+from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
+from mogd.methods.rows import CompressedRows, by_rows
+from mogd.methods.rows import Rows as RowsOf
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
 from mogd.threads import limited_to, threads_for
 from mogd.training import History, Settings, seeded, train
@@ -31,7 +38,6 @@ from mogd.views import ViewAverage
 CallbackSpec = str | dict[str, Any] | Callback
 
 OPEN = ("method", "backbone")  # parts that a comparison may choose
-ROWS_AT_ONCE = 4096  # of a table in one pass of prediction
 PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
 FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
 
@@ -57,6 +63,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     candidate_noise : None trusts the sets to hold the truth; a number is the rate at which they do not, "auto" measures
         it on clean rows whose own sets are given (`candidates_val`). Rows may then be resolved to labels outside.
     clean_weight : weight in the loss of a clean row that trains, over the whole run; None leaves it to the callbacks.
+    class_weight : None, "balanced", or a dict from class names to weights (1 where none is given), which multiply those
+        of the rows. A row whose class is open has the expected weight of its candidates, see `ClassWeight`.
     scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
     n_threads : of torch while it fits and predicts; None takes one for small networks and batches, where threads would
@@ -73,7 +81,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     Attributes
     ----------
-    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
+    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates; above
+        `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
     method_ : the method with its parameters. backbone_ : the backbone that was used. classes_ : the class names.
@@ -82,6 +91,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     """
 
     takes_images = True
+    takes_compressed = True
     module_: nn.Module
     method_: Method
     backbone_: str | nn.Module
@@ -109,6 +119,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         callbacks: str | Sequence[CallbackSpec] = "auto",
         candidate_noise: float | str | None = None,
         clean_weight: float | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         scale: str | None = None,
         augment: str | None = None,
         precision: str | None = None,
@@ -137,6 +148,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.callbacks = callbacks
         self.candidate_noise = candidate_noise
         self.clean_weight = clean_weight
+        self.class_weight = class_weight
         self.scale = scale
         self.augment = augment
         self.precision = precision
@@ -165,6 +177,18 @@ class PartialLabelClassifier(PartialLabelEstimator):
         check_is_fitted(self)
         return self.config_.get("sources")
 
+    def to_onnx(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the network as one ONNX file: from rows to what `predict_proba` gives. Needs the extra `onnx`.
+
+        Its input `X` takes rows as `fit` had them, any number at a time: float64 with `scale`, which is part of the
+        file, uint8 for images of uint8 (grey ones with their channel axis), the network's `dtype` otherwise. The class
+        names are in the file's metadata (`mogd.classes`, JSON).
+        """
+        from mogd.onnxfile import write_onnx
+
+        check_is_fitted(self)
+        return write_onnx(self, path, overwrite=overwrite)
+
     def _fit(self, rows: Rows) -> None:
         settings = self._settings()
         if not isinstance(self.method, (str, Method)):
@@ -174,6 +198,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         known = algorithm_of(method)
         if known is not None and known.needs_labels:
             _warn_of_unused(rows, method)
+        _check_size(rows, method)
         given, trains, clean_given = rows.candidates, np.ones(len(rows.X), dtype=bool), bool(len(rows.clean_y))
         if clean_given and method.train_on_clean:
             rows = rows.join_clean(1.0 if self.clean_weight is None else self.clean_weight)
@@ -204,7 +229,11 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
         self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
-        self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
+        if isinstance(confidence, CompressedRows):
+            own = np.repeat(trains, sizes(given))
+            self.confidence_.data[own] = confidence.values[: own.sum()].cpu().numpy()
+        else:
+            self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
         if self.candidate_noise is not None:
             self.outside_ = ~given[np.arange(len(given)), self.confidence_.argmax(axis=1)]
 
@@ -238,6 +267,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         wanted = [self.callbacks] if isinstance(self.callbacks, str) else [*self.callbacks]
         if self.candidate_noise is not None:  # first: the others then see the opened sets
             wanted = [{"name": "candidate-noise", "rate": self.candidate_noise}, *wanted]
+        if self.class_weight is not None:  # last: the others' opinions say which class a row is of
+            wanted = [*wanted, {"name": "class-weight", "weights": self._class_weights(data)}]
         chosen = _resolve(wanted, advice, method, self.module_, data)
         if self.clean_weight is not None and any(callback.name() == "clean-weight" for callback in chosen):
             raise ValueError(
@@ -252,6 +283,18 @@ class PartialLabelClassifier(PartialLabelEstimator):
             "profile": profile.as_dict(),
         }
         return [*chosen, make_callback("progress-bar")] if self.verbose > 0 else chosen
+
+    def _class_weights(self, data: TrainingData) -> list[float]:
+        """One weight for each class. Names are compared as text: a saved model's parameters are JSON."""
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            return balanced(data).tolist()
+        if not isinstance(self.class_weight, Mapping):
+            raise ValueError(f"class_weight must be None, 'balanced' or a dict of weights; got {self.class_weight!r}")
+        given = {str(name): weight for name, weight in self.class_weight.items()}
+        names = [str(name) for name in self.classes_.tolist()]
+        if unknown := sorted(set(given) - set(names)):
+            raise ValueError(f"class_weight names {', '.join(unknown)}, but the classes are {', '.join(names)}")
+        return [float(given.get(name, 1.0)) for name in names]
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
@@ -330,7 +373,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         sets = rows.clean_candidates
         return TrainingData(
             x=self._as_input(rows.X, device),
-            candidates=torch.from_numpy(rows.candidates).to(device),
+            candidates=_on_device(rows.candidates, device),
             weight=torch.from_numpy(rows.weight).to(device=device, dtype=self._dtype()),
             clean_x=self._as_input(rows.clean_X, device),
             clean_y=torch.from_numpy(rows.clean_y).to(device),
@@ -392,20 +435,42 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> Tensor:
+def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> RowsOf:
     """The posterior of the trained network and of the opinions beside it that need no features of the run."""
-    index = torch.arange(len(data.x), device=data.x.device)
-    stored = data.candidates.to(data.weight.dtype)
-    batch = Batch(index, data.x, data.candidates, stored, data.weight, data.is_clean, progress=1.0)
-    out = Output(forward_in_chunks(net, data.x))
-    for callback in callbacks:
-        if not callback.wants_features:
-            callback.on_output(out, batch)
-    return posterior(out.opinion, data.candidates)
+
+    def resolved(sets: Tensor, index: Tensor) -> Tensor:
+        x = data.x[int(index[0]) : int(index[-1]) + 1]
+        batch = Batch(
+            index, x, sets, sets.to(data.weight.dtype), data.weight[index], data.is_clean[index], progress=1.0
+        )
+        out = Output(forward_in_chunks(net, x))
+        for callback in callbacks:
+            if not callback.wants_features:
+                callback.on_output(out, batch)
+        return posterior(out.opinion, sets)
+
+    return by_rows(resolved, data.candidates, torch.arange(len(data.x), device=data.x.device))
+
+
+def _on_device(candidates: Matrix, device: torch.device) -> RowsOf:
+    if sp.issparse(candidates):
+        return CompressedRows.of(candidates, device)
+    return torch.from_numpy(candidates).to(device)
+
+
+def _check_size(rows: Rows, method: Method) -> None:
+    """Refuse what needs all cells of a matrix that is too large to be dense."""
+    if not sp.issparse(rows.candidates):
+        return
+    if method.needs_all_cells:
+        name = type(method).__name__
+        dense_or_refuse(rows.candidates, f"{name} keeps a weight for labels outside the sets too, and so")
+    if rows.evidence is not None:
+        dense_or_refuse(rows.candidates, f"learning what each source of {rows.evidence.kind} is worth")
 
 
 def _warn_of_unused(rows: Rows, method: Method) -> None:
-    n_ambiguous = int((rows.candidates.sum(axis=1) > 1).sum())
+    n_ambiguous = int((sizes(rows.candidates) > 1).sum())
     if n_ambiguous:
         warnings.warn(
             f"{type(method).__name__} learns nothing from the {n_ambiguous} of {len(rows.X)} rows with several "
@@ -416,7 +481,7 @@ def _warn_of_unused(rows: Rows, method: Method) -> None:
 
 def _check_singles(rows: Rows, method: Method) -> None:
     """A method that needs clean rows and was given none takes the training rows with exactly one candidate."""
-    single = rows.candidates.sum(axis=1) == 1
+    single = sizes(rows.candidates) == 1
     if not single.any():
         raise ValueError(
             f"{type(method).__name__} needs clean rows: pass X_val=…, y_val=… to fit (a few dozen rows whose label you "

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mogd.methods.base import TrainingData
 from mogd.methods.common import ends_in_linear, is_closed_form
+from mogd.methods.rows import CompressedRows, Rows
 from mogd.methods.steps import clean_ratio
 
 Settings = dict[str, Any]
@@ -148,10 +150,23 @@ def network_kind(model: nn.Module) -> str:
     return "convolutional" if any(isinstance(m, nn.Conv2d) for m in model.modules()) else "mlp"
 
 
-def cooccurrence(candidates: Tensor) -> float:
+def cooccurrence(candidates: Rows) -> float:
     """How much more often the label that co-occurs most with another is in its sets than in all: a mean over labels."""
+    if not isinstance(candidates, Tensor):
+        return _sparse_cooccurrence(candidates)
     sets = candidates.float()
     together = sets.T @ sets
     count = together.diagonal()
     closer = together / count.clamp(min=1)[:, None] - count / max(len(sets), 1)
     return float((closer.fill_diagonal_(0).amax(dim=1) * count).sum() / count.sum().clamp(min=1))
+
+
+def _sparse_cooccurrence(candidates: CompressedRows) -> float:
+    """The same from the pairs that are together in some set: no other pair is above zero, the least that counts."""
+    sets = candidates.to_scipy().astype(np.float64)
+    together = (sets.T @ sets).tocsr()
+    count = torch.from_numpy(together.diagonal()).float()
+    label, other = (torch.from_numpy(part.astype(np.int64)) for part in together.nonzero())
+    closer = torch.from_numpy(together.data).float() / count[label] - count[other] / max(len(candidates), 1)
+    largest = torch.zeros_like(count).scatter_reduce_(0, label, torch.where(label == other, 0, closer), "amax")
+    return float((largest * count).sum() / count.sum().clamp(min=1))

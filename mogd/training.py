@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mogd.callbacks.base import Augment, Callback, Position, Run
 from mogd.guard import all_finite, divergence
 from mogd.methods.base import Method, TrainingData
+from mogd.methods.rows import Rows, by_rows
 from mogd.optim import Muon
 
 History = list[dict[str, Any]]
@@ -73,7 +74,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     augment: Augment | None = None,
     owner: Any = None,
-) -> tuple[Tensor, History]:
+) -> tuple[Rows, History]:
     """Train in place; return the confidence of every row and the history, one entry for each epoch or earlier phase."""
     run = Run(model, method, data, settings, generator, callbacks, augment, owner)
     for callback in callbacks:
@@ -89,7 +90,7 @@ def train(
 
 def _train(run: Run) -> None:
     run.method.start(run.model, run.data, run.generator)
-    run.confidence = run.method.init_confidence(run.data.candidates).to(run.data.weight.dtype)
+    run.confidence = by_rows(run.method.init_confidence, run.data.candidates).to(run.data.weight.dtype)
     restored = [callback.restore(run) for callback in run.callbacks]
     if not any(restored):
         for callback in run.callbacks:

@@ -13,6 +13,7 @@ import mogd
 from mogd import PartialLabelClassifier
 from mogd.algorithms import make_method
 from mogd.callbacks.base import Callback
+from mogd.compressed import take_dense
 from mogd.methods.base import Batch, Method
 
 REFINEMENTS: dict[str, dict[str, Any]] = {
@@ -64,7 +65,7 @@ def bits(model: PartialLabelClassifier) -> str:
     digest = hashlib.sha256()
     for tensor in model.module_.state_dict().values():
         digest.update(tensor.numpy().tobytes())
-    digest.update(model.confidence_.tobytes())
+    digest.update(take_dense(model.confidence_).tobytes())
     digest.update(repr([{k: v for k, v in e.items() if k != "seconds"} for e in model.history_]).encode())
     return digest.hexdigest()
 

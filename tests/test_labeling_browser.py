@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from browser_tools import barriers
 from labeling_tools import Server, eventually, write_table
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
@@ -143,7 +141,7 @@ def test_every_key_does_what_the_help_says(browser: Browser, pictures: tuple[Ser
     page = opened(browser, f"{server.address}/?name=keys")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    assert page.evaluate("document.getElementById('image').naturalWidth") == 12
+    page.wait_for_function("document.getElementById('image').naturalWidth == 12")
     count = page.locator("#count")
     skipped = row_of(page)
     page.keyboard.press(" ")
@@ -228,43 +226,25 @@ def test_the_curve_comes_after_refits(browser: Browser, pictures: tuple[Server, 
         count = page.locator("#count").inner_text()
         page.keyboard.press("1")
         expect(page.locator("#count")).not_to_have_text(count)
-    eventually(lambda: server.ask("status")["curve"], 120)
+    eventually(lambda: server.ask("status")["curve"], 300)
     expect(page.locator("#accuracy")).to_contain_text("are resolved rightly", timeout=30_000)
     assert "Held-out accuracy over answers" in (page.locator("#chart title").text_content() or "")
     page.close()
 
 
-@pytest.fixture(scope="module")
-def axe(missing: Callable[[str], NoReturn], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """axe-core's source, from AXE_CORE (a file) or by npm."""
-    if "AXE_CORE" in os.environ:
-        return Path(os.environ["AXE_CORE"]).read_text(encoding="utf-8")
-    folder = tmp_path_factory.mktemp("axe")
-    if shutil.which("npm"):
-        subprocess.run(["npm", "install", "--silent", "axe-core@4"], cwd=folder, capture_output=True, timeout=120)
-    found = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if not found.is_file():
-        missing("accessibility is tested by axe-core: install npm, or set AXE_CORE to its axe.min.js")
-    return found.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_no_violation(
-    browser: Browser, pictures: tuple[Server, Path], axe: str, scheme: Any, width: int
-) -> None:
+def test_axe_finds_no_violation(browser: Browser, pictures: tuple[Server, Path], scheme: Any, width: int) -> None:
     context = browser.new_context(
         viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True, has_touch=width < 500
     )
     page = context.new_page()
     page.goto(f"{pictures[0].address}/?name=axe")
     page.locator(".choice").first.wait_for()
-    page.evaluate(axe)
     found = {}
 
     def check(state: str) -> None:
-        result = page.evaluate("axe.run({resultTypes: ['violations']})")
-        found[state] = [(v["id"], v["nodes"][0]["html"][:120]) for v in result["violations"]]
+        found[state] = barriers(page)
 
     page.keyboard.press("1")
     expect(page.locator("#last button").first).to_be_visible()

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from fuzz import make_input, mutate
-from fuzz_readers import READERS
+from fuzz import READERS, make_input, mutate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays

@@ -16,6 +16,7 @@ CALLBACKS = {
     "candidate-noise": "mogd.callbacks.candidate_noise:CandidateNoise",
     "source-opinions": "mogd.callbacks.source_opinions:SourceOpinions",
     "clean-weight": "mogd.callbacks.clean_weight:CleanWeight",
+    "class-weight": "mogd.callbacks.class_weight:ClassWeight",
     "loss-schedule": "mogd.callbacks.loss_schedule:LossSchedule",
     "candidate-set-head": "mogd.callbacks.candidate_set_head:CandidateSetHead",
     "clean-pretraining": "mogd.callbacks.clean_pretraining:CleanPretraining",

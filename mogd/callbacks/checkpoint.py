@@ -18,8 +18,10 @@ import mogd
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint_files import places, read_last, write
 from mogd.callbacks.state import Tensors, put_back, take_apart
+from mogd.methods.rows import Rows
 
 NOT_COMPARED = ("verbose", "random_state", "callbacks")  # parameters of the classifier; the seed shows in the generator
+DAMAGED = (KeyError, TypeError, AttributeError, RuntimeError, IndexError, OverflowError, MemoryError)
 DATA = ("x", "candidates", "weight", "clean_x", "clean_y", "is_clean")
 
 
@@ -54,9 +56,13 @@ class Checkpoint(Callback):
         if found is None:
             return False
         described, tensors = found
-        _check_identity(self.folder, described["identity"], self.identity)
-        run.optimizer = run.new_optimizer()
-        restore_run(run, described["state"], tensors)
+        try:
+            _check_identity(self.folder, dict(described["identity"]), self.identity)
+            run.optimizer = run.new_optimizer()
+            restore_run(run, described["state"], tensors)
+        except DAMAGED as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ValueError(f"{self.folder} holds a damaged checkpoint: {reason}; start again elsewhere") from None
         return True
 
     def on_save_point(self, run: Run) -> None:
@@ -111,7 +117,7 @@ def state_of(run: Run) -> tuple[dict[str, Any], Tensors]:
     values = {
         "optimizer": run.optimizer.state_dict(),
         "parameters": _others(run),
-        "confidence": run.confidence,
+        "confidence": _stored(run.confidence)[-1],
         "weight": run.data.weight,
         "history": run.history,
         "stop": run.stop,
@@ -128,7 +134,7 @@ def restore_run(run: Run, state: dict[str, Any], tensors: Tensors) -> None:
     put_back(_others(run), state["parameters"], tensors)
     assert run.optimizer is not None
     run.optimizer.load_state_dict(found["optimizer"])
-    run.confidence.copy_(found["confidence"])
+    _stored(run.confidence)[-1].copy_(found["confidence"])
     run.data.weight.copy_(found["weight"])
     run.history[:] = put_back(None, state["history"], tensors)
     run.stop = state["stop"]
@@ -181,7 +187,7 @@ def identity_of(run: Run) -> dict[str, Any]:
     for name, callback in zip(names, _changing(run), strict=True):
         own |= {f"{name}.{key}": value for key, value in callback.get_params().items()}
     return {key: _plain(value) for key, value in own.items()} | {
-        "training data": _digest(getattr(run.data, name) for name in DATA),
+        "training data": _digest(part for name in DATA for part in _stored(getattr(run.data, name))),
         "network": _digest([*run.model.parameters(), *run.model.buffers()], repr(run.model)),
         "random_state": _digest([run.generator.get_state(), *_random_state(run.data.x).values()]),
         "version of mogd": mogd.__version__,
@@ -218,8 +224,14 @@ def _digest(tensors: Iterable[Tensor], text: str = "") -> str:
     digest = hashlib.sha256(text.encode())
     for tensor in tensors:
         digest.update(f"|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if tensor.numel():  # without elements it may have a stride of 0, and no view as bytes
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return f"sha256:{digest.hexdigest()}"
+
+
+def _stored(rows: Rows) -> list[Tensor]:
+    """The tensors in which rows are kept, their values last."""
+    return [rows] if isinstance(rows, Tensor) else [rows.starts, rows.columns, rows.values]
 
 
 def _is_digest(value: Any) -> bool:

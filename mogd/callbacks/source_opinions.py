@@ -36,6 +36,8 @@ class SourceOpinions(Callback):
     def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:
         if not method.uses_log_prior:
             return "it takes no opinions beside its network's"
+        if not isinstance(data.candidates, Tensor):
+            return "it keeps an opinion on every row and class, which are too many"
         if data.evidence is None:
             return "there is nothing beside the candidate sets, such as votes, one column per annotator, or scores"
         return None
@@ -43,6 +45,7 @@ class SourceOpinions(Callback):
     def start(self, run: Run) -> None:
         data = run.data
         assert data.evidence is not None
+        assert isinstance(data.candidates, Tensor)
         self.sources_ = Votes(data) if data.evidence.kind == "votes" else Scores(data)
         judges = torch.empty(0, dtype=torch.long)
         if data.clean_evidence is not None:
@@ -73,7 +76,7 @@ class SourceOpinions(Callback):
             out.log_prior = out.log_prior + self.exponents_[name] * opinion[batch.index]
 
     def on_epoch_end(self, run: Run, entry: Entry) -> None:
-        assert run.confidence is not None
+        assert isinstance(run.confidence, Tensor)
         self.sources_.update(run.confidence)
         self._ask(run.data)
         self.exponents_["network"] = UNLEARNED["network"]

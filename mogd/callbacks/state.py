@@ -84,6 +84,9 @@ def put_back(now: Any, saved: Any, tensors: Tensors) -> Any:
             with torch.no_grad():
                 own[key].copy_(put_back(None, part, tensors))  # in place: the optimizer holds these
     else:
+        foreign = [key for key in content if not _is_state(now, key)]
+        if foreign:
+            raise TypeError(f"{foreign[0]} is no state of a {type(now).__name__}")
         for key in {key for key, _ in _attributes(now)} - content.keys():
             delattr(now, key)
         for key, part in content.items():
@@ -106,7 +109,8 @@ def _tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """What of an object can change: all that a parameter object has learned, and all that another one has."""
-    learned = isinstance(value, BaseEstimator)
-    for key, part in vars(value).items():
-        if not learned or (key.endswith("_") and not key.startswith("_")):
-            yield key, part
+    yield from ((key, part) for key, part in vars(value).items() if _is_state(value, key))
+
+
+def _is_state(value: Any, key: str) -> bool:
+    return not isinstance(value, BaseEstimator) or (key.endswith("_") and not key.startswith("_"))

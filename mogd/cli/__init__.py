@@ -19,6 +19,7 @@ from mogd.cli import bench as _bench  # noqa: E402, F401
 from mogd.cli import datasets as _datasets  # noqa: E402, F401
 from mogd.cli import demo as _demo  # noqa: E402, F401
 from mogd.cli import evaluate as _evaluate  # noqa: E402, F401
+from mogd.cli import export as _export  # noqa: E402, F401
 from mogd.cli import inspect as _inspect  # noqa: E402, F401
 from mogd.cli import label as _label  # noqa: E402, F401
 from mogd.cli import methods as _methods  # noqa: E402, F401

@@ -10,6 +10,7 @@ import typer
 
 from mogd.cli import app
 from mogd.cli.reading import Reading, reads_table
+from mogd.cli.targets import Force, check_free
 
 if TYPE_CHECKING:
     from mogd.inspection import Inspection
@@ -24,11 +25,15 @@ def inspect(
     reading: Reading,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a screen.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page instead.")] = None,
+    force: Force = False,
 ) -> None:
     """Look at a table before any fit: labels, annotators, agreement, and what is wrong with the file."""
+    from mogd.cli.models import notes
     from mogd.inspection import inspect_table
 
-    found = inspect_table(reading.table, **reading.options())
+    check_free(html, force, "--html")
+    with notes():
+        found = inspect_table(reading.table, **reading.options())
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
     if html is not None:

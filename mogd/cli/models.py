@@ -17,6 +17,7 @@ from mogd.cli.fit_summary import BUDGET
 from mogd.cli.guarantee import AsJson, Coverage, Risk, guaranteed, mark_rows, sentence
 from mogd.cli.reading import TABLE, WRITTEN, Reading, reads_table
 from mogd.cli.scoring import Encoding, ImageFolder, SavedModel, TextModel, score_table
+from mogd.cli.targets import Force, check_free
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,6 +131,7 @@ def predict(
     encoding: Encoding = None,
     coverage: Coverage = None,
     risk: Risk = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Label the rows of a table by a saved model."""
@@ -139,6 +141,7 @@ def predict(
     from mogd.saving import id_name
 
     check_target(out)
+    check_free(out, force)
     fitted, encoder, frame, proba = score_table(model, table, images, text_model, encoding)
     name = id_name(model)
     best = proba.argmax(axis=1)
@@ -168,6 +171,7 @@ def disambiguate(
         str | None, typer.Option(help="With --format: of an export with several questions, the one that was learned.")
     ] = None,
     coverage: Annotated[float, typer.Option(help="How sure a row must be to need no look, if calibrated.")] = 0.9,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write what every training row was resolved to, in the order of the table.
@@ -179,6 +183,7 @@ def disambiguate(
     from mogd.saving import id_name, load_resolved
 
     check_target(out)
+    check_free(out, force)
     columns, unsure = mark_rows(model, load_resolved(model), coverage)
     figures = {"rows": len(columns["label"]), "look": unsure}
     if form is not None or source is not None:
@@ -256,15 +261,21 @@ def none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """What the library warns of, as a line each and once; which rows are taken to be clean, the shell says itself."""
+    """What the library warns of, as a line each and once, before an error too, which it may explain.
+
+    Which rows are taken to be clean, the shell says itself.
+    """
     from mogd.estimator import AssumedCleanWarning
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", AssumedCleanWarning)
-        yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        _note(text)
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.simplefilter("ignore", AssumedCleanWarning)
+            yield
+    finally:
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            _note(text)
 
 
 def _report(what: str, out: Path, figures: dict[str, Any] | None = None) -> None:

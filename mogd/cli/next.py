@@ -21,6 +21,7 @@ from mogd.cli.label import (
     VotesFile,
 )
 from mogd.cli.reading import TABLE, names
+from mogd.cli.targets import Force, check_free
 
 if TYPE_CHECKING:
     from mogd.nextrows import NextRows
@@ -44,6 +45,7 @@ def next_rows(
     ignore: IgnoredColumns = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 0,
     out: Annotated[Path | None, typer.Option(help=f"Write them here too: {TABLE}")] = None,
+    force: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
     """Choose the rows whose true label would help most, with the reason for each.
@@ -55,6 +57,7 @@ def next_rows(
 
     if out is not None:
         check_target(out)
+        check_free(out, force)
     if source.is_dir():
         key, ids, found = _of_model(source, table, images, n, seed)
     elif table is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mogd.cli import app
+from mogd.cli.targets import check_free
 
 ENDINGS = {".html": "html", ".md": "md", ".tex": "latex", ".csv": "csv"}
 
@@ -33,6 +34,7 @@ def report(
         list[str] | None, typer.Option(help="Columns of one annotator each (repeat, or a,b).")
     ] = None,
     truth: Annotated[str | None, typer.Option(help="Column of true labels, where they are known.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Of a model: replace a page that is there.")] = False,
 ) -> None:
     """Make one page: of a saved model, what it learned; of records, everything a reader needs.
 
@@ -43,7 +45,9 @@ def report(
             raise ValueError("the page of a model is HTML alone: leave --format, --notes, --paper and --fill away")
         how = {"text": text, "images": images, "image_column": image_column, "truth": truth}
         columns = [name.strip() for given in annotators or [] for name in given.split(",") if name.strip()]
-        _model_page(results[0], out or Path("model.html"), table, how | {"annotators": columns})
+        out = out or Path("model.html")
+        check_free(out, force)
+        _model_page(results[0], out, table, how | {"annotators": columns})
         return
     from mogd.experiments.paper import PaperFigures
     from mogd.experiments.record import read_records

@@ -13,6 +13,7 @@ from mogd.cli import app
 from mogd.cli.guarantee import AsJson
 from mogd.cli.models import MethodName, OtherParams, learnable, none_if_empty, notes, read_param
 from mogd.cli.reading import Reading, reads_table
+from mogd.cli.targets import Force, check_free
 
 
 @app.command()
@@ -26,6 +27,7 @@ def tune(
     splits: Annotated[int, typer.Option(help="Parts of the rows that judge in turn.")] = 3,
     seed: Annotated[int, typer.Option(help="The same seed and number of trials find the same.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write every trial as JSON to this file.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Search for good parameters by Optuna; trials are judged on held-out clean and partial rows of the table."""
@@ -35,6 +37,7 @@ def tune(
     from mogd.tuning import tune as search
 
     check_name(method, "--method")
+    check_free(out, force)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
     data = learnable(method, reading)

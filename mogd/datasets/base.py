@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 
 from mogd.candidates import Candidates, name_rows
+from mogd.compressed import Matrix, at_column
 from mogd.evidence import Evidence
 
 FORMAT = 1  # of the file that `save` writes
@@ -88,7 +90,7 @@ class PartialDataset:
         result |= self.candidates.describe()
         if self.y is not None and (self.y >= 0).any():
             known = np.flatnonzero(self.y >= 0)
-            result["true_in_candidates"] = float(self.candidates.matrix[known, self.y[known]].mean())
+            result["true_in_candidates"] = float(at_column(self.candidates[known].matrix, self.y[known]).mean())
             result["classes_occurring"] = len(np.unique(self.y[known]))
         return result
 
@@ -123,7 +125,7 @@ class PartialDataset:
         dataset = cls(
             name=str(found["name"]),
             X=found["X"],
-            candidates=Candidates(found["matrix"], found["classes"], _read_evidence(found)),
+            candidates=Candidates(_read_matrix(found), found["classes"], _read_evidence(found)),
             y=found.get("y"),
             ids=found.get("ids"),
             feature_names=None if names is None else [str(name) for name in names],
@@ -133,9 +135,13 @@ class PartialDataset:
         return dataset
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        matrix = np.asarray(self.candidates.matrix, dtype=bool)
-        values = (self.X, matrix, self.classes, self.y, self.ids, self.feature_names)
+        matrix = self.candidates.matrix
+        compressed = sp.issparse(matrix)
+        dense = None if compressed else np.asarray(matrix, dtype=bool)
+        values = (self.X, dense, self.classes, self.y, self.ids, self.feature_names)
         parts: dict[str, Any] = {part: value for part, value in zip(_PARTS, values, strict=True) if value is not None}
+        if compressed:
+            parts |= {"matrix_columns": matrix.indices, "matrix_starts": matrix.indptr}
         if self.candidates.evidence is not None:
             parts |= {f"evidence_{part}": getattr(self.candidates.evidence, part) for part in _EVIDENCE_PARTS}
         return {part: _without_objects(part, value) for part, value in parts.items()}
@@ -173,7 +179,8 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {key: file[key] for key in file.files}
-        if not {"format", "name", "fingerprint", "X", "matrix", "classes"} <= set(found):
+        sets = {"matrix_columns", "matrix_starts"} if "matrix_starts" in found else {"matrix"}
+        if not {"format", "name", "fingerprint", "X", "classes"} | sets <= set(found):
             raise ValueError("its parts are missing")
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
@@ -182,6 +189,14 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if int(found["format"]) > FORMAT:
         raise ValueError(f"{path} was written by a later version of mogd: update the library")
     return found
+
+
+def _read_matrix(found: dict[str, np.ndarray]) -> Matrix:
+    if "matrix" in found:
+        return found["matrix"]
+    columns, starts = found["matrix_columns"], found["matrix_starts"]
+    shape = (len(starts) - 1, len(found["classes"]))
+    return sp.csr_array((np.ones(len(columns), dtype=bool), columns, starts), shape=shape)
 
 
 def _read_evidence(found: dict[str, np.ndarray]) -> Evidence | None:

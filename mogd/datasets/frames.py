@@ -97,9 +97,17 @@ def frame_of(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
     names = dict.fromkeys(name for row in rows for name in row)
     try:
-        return pl.DataFrame([pl.Series(name, [row.get(name) for row in rows], strict=False) for name in names])
+        return pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
         raise ValueError(f"the objects do not make a table: {first_line(error)}") from None
+
+
+def _column(name: str, cells: list[Any]) -> pl.Series:
+    """Cells as one kind; as text where they have none in common, since polars can do next to nothing with objects."""
+    import polars as pl
+
+    found = pl.Series(name, cells, strict=False)
+    return pl.Series(name, [None if c is None else str(c) for c in cells]) if found.dtype == pl.Object else found
 
 
 def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:
@@ -261,7 +269,7 @@ def _read_excel(source: Source) -> pl.DataFrame:
     rows = [row for row in rows if any(cell is not None for cell in row)]
     named = [(i, str(name)) for i, name in enumerate(header) if name is not None]
     cells = {i: [row[i] if i < len(row) else None for row in rows] for i, _ in named}  # a row ends at its last cell
-    return pl.DataFrame([pl.Series(name, cells[i], strict=False) for i, name in named])
+    return pl.DataFrame([_column(name, cells[i]) for i, name in named])
 
 
 def _write_excel(frame: pl.DataFrame, file: IO[bytes]) -> None:

@@ -21,9 +21,9 @@ from mogd.experiments.spec import CONTROLS, is_deep
 SHARED = ("mogd.experiments.cell", "mogd.experiments.data", "mogd.datasets.splits", "mogd.datasets.corrupt")
 NOT_FOLLOWED = {
     *("mogd.algorithms", "mogd.classifier", "mogd.selection", "mogd.datasets", "mogd.callbacks.progress_bar"),
-    "mogd.report.modelpage",
+    *("mogd.report.modelpage", "mogd.onnxfile"),
     "mogd.choice",  # where the method or the backbone is "auto", `modules_behind` is asked for it
-    *(f"mogd.datasets.{name}" for name in ("base", "images", "realworld", "sources")),
+    *(f"mogd.datasets.{name}" for name in ("annotators", "base", "images", "realworld", "sources")),
     *(f"mogd.experiments.{name}" for name in ("clean_network", "controls", "provenance", "record", "spec", "watcher")),
 }
 AUTO_CHOICES = ("sure", "mogd", "cc", "majority", "dawid-skene")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mogd.evidence import Evidence
 from mogd.methods.common import weighted_cross_entropy, with_features
+from mogd.methods.rows import Rows
 
 if TYPE_CHECKING:
     from mogd.callbacks.base import Callback
@@ -25,7 +26,7 @@ class TrainingData:
     """The whole training set as tensors on the device, made once."""
 
     x: Tensor
-    candidates: Tensor  # (n, K) bool
+    candidates: Rows  # (n, K) bool, compressed where it is large; batches are dense
     weight: Tensor  # (n,) weight of each row in the loss
     clean_x: Tensor
     clean_y: Tensor  # class indices
@@ -114,7 +115,9 @@ class Method(BaseEstimator):
 
     needs_clean_set = False
     updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
+    needs_all_cells = False  # whether it keeps a value for every row and class, candidates or not
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
+    takes_class_weight = True  # whether its loss is a mean over rows, each of which may count by its class
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
 
     @property
@@ -131,7 +134,7 @@ class Method(BaseEstimator):
         return []
 
     def init_confidence(self, candidates: Tensor) -> Tensor:
-        """The confidence before the first step: uniform over each row's candidates."""
+        """The confidence before the first step: uniform over each row's candidates. It treats rows one by one."""
         return candidates.double() / candidates.sum(dim=1, keepdim=True)
 
     def forward(self, model: nn.Module, batch: Batch) -> Output:

@@ -69,13 +69,7 @@ class MoGD(Method):
     @classmethod
     def paper(cls, beta: float = 10.0, **changes: Any) -> Self:
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
-        printed: Any = {
-            "prior": "uniform",
-            "shrink": False,
-            "clip": True,
-            "meta": "all",
-            "train_on_clean": False,
-        }
+        printed: Any = {"prior": "uniform", "shrink": False, "clip": True, "meta": "all", "train_on_clean": False}
         return cls(beta=beta, **(printed | changes))
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:

@@ -1,0 +1,17 @@
+"""Nothing that is there is replaced unless `--force` says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+STANDARD = "-"  # the standard output
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+
+
+def check_free(out: Path | None, force: bool, option: str = "--out") -> None:
+    """Refuse a file that is there, before the time is spent to make another."""
+    if out is not None and str(out) != STANDARD and out.is_file() and not force:
+        raise FileExistsError(f"{out} is there already: --force replaces it; or name another file by {option}")
