@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
-from mogd.callbacks import make_callback
+from mogd.callbacks import CALLBACKS, make_callback
 from mogd.callbacks.base import Augment, Callback
 from mogd.callbacks.class_weight import balanced
 from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
@@ -55,8 +55,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
     backbone : "linear", "rbf", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not
         trained. "auto" compares linear, rbf and mlp (for images, linear and cnn) and takes the best.
     backbone_params : parameters of a backbone given by name.
-    epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd", "adamw" or "muon" (for
-        convolutions, beside SGD for the rest).
+    epochs, batch_size, optimizer, lr, momentum, nesterov : the optimizer is "sgd", "adamw" or "muon" (for convolutions,
+        beside SGD for the rest).
+    weight_decay : "auto" is 1e-3, and 3e-3 on kernel features.
     schedule : "cosine" or "linear" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
     callbacks : "auto" takes those that `mogd.config.recommend` names for the data and that the method has room for; a
         list holds `Callback` objects, names of recommended ones ("loss-schedule", …), tables such as
@@ -115,7 +116,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         lr: float = 0.05,
         momentum: float = 0.9,
         nesterov: bool = False,
-        weight_decay: float = 1e-3,
+        weight_decay: float | str = "auto",
         schedule: str = "cosine",
         lr_step: float = 50,
         lr_gamma: float = 0.5,
@@ -217,6 +218,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             self.input_ = np.empty((0, *data.x.shape[1:]), dtype=str(data.x.dtype).removeprefix("torch."))
             self.module_ = self._network(data.x, generator).to(device=device, dtype=self._dtype())
             callbacks = self._choose(method, data, clean_given)
+            settings = replace(settings, weight_decay=self.config_["weight_decay"])
             trained, data = _with_features(self.module_, data)
             augment = self._augmentation(data.x, generator)
             with limited_to(self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))):
@@ -281,6 +283,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             "method": {"name": _name(method), **method.get_params()},
             "callbacks": [{"name": callback.name(), **callback.get_params()} for callback in used],
             "clean_weight": self.clean_weight,
+            "weight_decay": advice["optimizer"]["weight_decay"] if self.weight_decay == "auto" else self.weight_decay,
             "profile": profile.as_dict(),
         }
         return [*chosen, make_callback("progress-bar")] if self.verbose > 0 else chosen
@@ -334,6 +337,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
                 raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
         for name in ("lr", "momentum", "weight_decay", "lr_step", "lr_gamma"):
             value = getattr(self, name)
+            if name == "weight_decay" and value == "auto":
+                continue
             if not isinstance(value, (int, float, np.number)) or not value >= 0:
                 raise ValueError(f"{name} must be a number of 0 or more; got {value!r}")
         if self.clean_weight is not None and self.clean_weight < 0:
@@ -524,7 +529,7 @@ def _resolve(
     data: TrainingData,
 ) -> list[Callback]:
     """The callbacks of a run. Recommended ones that the method has no room for are left out; others are refused."""
-    recommended = {name: make_callback(name, **settings) for name, settings in advice.items() if name != "method"}
+    recommended = {name: make_callback(name, **settings) for name, settings in advice.items() if name in CALLBACKS}
     if not method.train_on_clean:
         recommended = {}  # they were chosen for methods that learn from the clean rows too
     found: list[Callback] = []

@@ -19,6 +19,9 @@ from mogd.methods.steps import clean_ratio
 
 Settings = dict[str, Any]
 
+# of the head or of the whole network, where the user leaves it open; for a kernel's head 3e-4 to 1e-2 were tried
+# (studies/rbf-backbone.md)
+WEIGHT_DECAY, KERNEL_WEIGHT_DECAY = 1e-3, 3e-3
 # studies/clean-weight.md: 1, 3, 5 and 10 tried; 5 where one row in twenty or more is clean
 CLEAN_WEIGHT = 5.0
 # studies/clean-weight.md: on images a network memorises 128 heavy rows in the first half of the run
@@ -87,7 +90,9 @@ class DataProfile:
 
 
 def recommend(profile: DataProfile) -> dict[str, Settings]:
-    """Settings of the method (for parameters left at "auto") and of each callback that is worth its cost here."""
+    """Settings of the method and the optimizer, for parameters left at "auto", and of each callback that is worth its
+    cost here. MoGD's strength is 1 and its step shrunk whatever the network: docs/studies/strength.md, rbf-backbone.md.
+    """
     callbacks = {
         "source-opinions": {} if profile.sources else None,
         "clean-weight": _clean_weight(profile),
@@ -96,7 +101,9 @@ def recommend(profile: DataProfile) -> dict[str, Settings]:
         "clean-pretraining": _clean_pretraining(profile),
     }
     method = {"meta": "head" if profile.network == "convolutional" else "all"}
-    return {"method": method, **{name: found for name, found in callbacks.items() if found is not None}}
+    optimizer = {"weight_decay": KERNEL_WEIGHT_DECAY if profile.network == "kernel" else WEIGHT_DECAY}
+    found: dict[str, Settings] = {"method": method, "optimizer": optimizer}
+    return found | {name: settings for name, settings in callbacks.items() if settings is not None}
 
 
 def _loss_schedule(profile: DataProfile) -> Settings | None:
