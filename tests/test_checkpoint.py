@@ -8,17 +8,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from checkpoint_tools import IMAGES, REFINEMENTS, Break, Breaks, bits, classifier, fitted, rows, usable
+from checkpoint_tools import IMAGES, REFINEMENTS, Break, Breaks, bits, classifier, fitted, rows, usable, voted_rows
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mogd.algorithms import DEEP
+from mogd.callbacks import CALLBACKS
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint import Checkpoint
 from mogd.callbacks.checkpoint_files import _checksum, read_last
@@ -49,6 +51,28 @@ def test_every_callback_resumes_to_the_same_bits(callback: str, tmp_path: Path) 
     callbacks = [{"name": callback, **REFINEMENTS[callback]}]
     expected = bits(fitted("mogd", callbacks))
     assert bits(broken_and_resumed(tmp_path, 9, "mogd", callbacks)) == expected
+
+
+@pytest.mark.parametrize("name", ["cc", "mogd"])
+def test_a_run_with_votes_resumes_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    """The annotators' confusion matrices are counted anew after every epoch."""
+    (x, candidates), clean = voted_rows()
+    callbacks = [{"name": "source-opinions"}, {"name": "candidate-noise"}]
+    whole = classifier(name, callbacks).fit(x, candidates, **clean)
+    assert whole.config_["sources"]["reliability"].keys() == {f"annotator {i}" for i in range(3)}
+    for at in (4, 9):
+        folder = tmp_path / str(at)
+        with pytest.raises(Break):
+            classifier(name, [*callbacks, Checkpoint(folder), Breaks(at)]).fit(x, candidates, **clean)
+        resumed = classifier(name, [*callbacks, Checkpoint(folder, resume=True)]).fit(x, candidates, **clean)
+        assert bits(resumed) == bits(whole), at
+    other = replace(candidates, evidence=replace(candidates.evidence, weight=2 * candidates.evidence.weight))
+    with pytest.raises(ValueError, match="a checkpoint of another run .*other votes"):
+        classifier(name, [*callbacks, Checkpoint(folder, resume=True)]).fit(x, other, **clean)
+
+
+def test_every_callback_is_among_those_that_are_resumed() -> None:
+    assert {*REFINEMENTS, "source-opinions", "progress-bar"} == set(CALLBACKS)
 
 
 def test_a_run_without_clean_rows_resumes_to_the_same_bits(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
@@ -119,6 +119,7 @@ def state_of(run: Run) -> tuple[dict[str, Any], Tensors]:
         "parameters": _others(run),
         "confidence": _stored(run.confidence)[-1],
         "weight": run.data.weight,
+        "candidates": _stored(run.data.candidates)[-1],
         "history": run.history,
         "stop": run.stop,
         "random": _random_state(run.data.x),
@@ -130,12 +131,15 @@ def restore_run(run: Run, state: dict[str, Any], tensors: Tensors) -> None:
     """Put the state into a run that has just been started."""
     for name, part in _objects(run).items():
         put_back(part, state[name], tensors)
-    found = {name: put_back(None, state[name], tensors) for name in ("optimizer", "confidence", "weight", "random")}
+    names = ("optimizer", "confidence", "weight", "candidates", "random")
+    found = {name: put_back(None, state[name], tensors) for name in names}
     put_back(_others(run), state["parameters"], tensors)
     assert run.optimizer is not None
     run.optimizer.load_state_dict(found["optimizer"])
     _stored(run.confidence)[-1].copy_(found["confidence"])
     run.data.weight.copy_(found["weight"])
+    now, kept = run.data.candidates, found["candidates"]
+    run.data.candidates = kept if isinstance(now, Tensor) else now.like(kept)  # the caller's own matrix is left alone
     run.history[:] = put_back(None, state["history"], tensors)
     run.stop = state["stop"]
     torch.set_rng_state(found["random"]["cpu"])
@@ -188,11 +192,21 @@ def identity_of(run: Run) -> dict[str, Any]:
         own |= {f"{name}.{key}": value for key, value in callback.get_params().items()}
     return {key: _plain(value) for key, value in own.items()} | {
         "training data": _digest(part for name in DATA for part in _stored(getattr(run.data, name))),
+        "votes": _digest(_evidence(run)),
         "network": _digest([*run.model.parameters(), *run.model.buffers()], repr(run.model)),
         "random_state": _digest([run.generator.get_state(), *_random_state(run.data.x).values()]),
         "version of mogd": mogd.__version__,
         "version of torch": version("torch"),
     }
+
+
+def _evidence(run: Run) -> Iterator[Tensor]:
+    """What is known beside the candidate sets."""
+    for evidence in (run.data.evidence, run.data.clean_evidence):
+        if evidence is not None:
+            yield from (torch.from_numpy(getattr(evidence, name)) for name in ("row", "label", "source", "weight"))
+    if run.data.clean_candidates is not None:
+        yield run.data.clean_candidates
 
 
 def _check_identity(folder: str | Path, saved: dict[str, Any], own: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from mogd.callbacks.state import Tensors
 from mogd.datasets.base import atomic_file
 
-FORMAT, VERSION = "mogd-checkpoint", 1
+FORMAT, VERSION = "mogd-checkpoint", 2
 KEPT = 2
 NAME = re.compile(r"epoch-(\d{6})-batch-(\d{6})\.(json|safetensors)")
 PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}\.part")
