@@ -11,10 +11,10 @@ import polars as pl
 from sklearn.datasets import load_digits
 
 import mogd
-from mogd import PartialLabelClassifier
+from mogd import PartialLabelClassifier, compressed
 from mogd.algorithms import make_method
-from mogd.candidates import as_candidates
 from mogd.callbacks.base import Callback
+from mogd.candidates import as_candidates
 from mogd.compressed import take_dense
 from mogd.methods.base import Batch, Method
 
@@ -25,6 +25,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "clean-pretraining": {"fraction": 0.2},
     "candidate-cleaning": {"alpha": 0.1},
     "candidate-noise": {"rate": 0.05},
+    "class-weight": {},
     "early-stopping": {"patience": 2},
 }
 TABLE = {"backbone": "mlp", "backbone_params": {"hidden": (12,)}}  # with dropout and BatchNorm
@@ -57,7 +58,8 @@ def usable(name: str) -> list[dict[str, Any]]:
     refused = {
         "loss-schedule": not method.uses_surrogate,
         "clean-pretraining": not method.train_on_clean,
-        "candidate-noise": not method.uses_log_prior,
+        "candidate-noise": not method.uses_log_prior or not compressed.DENSE_CELLS,
+        "class-weight": not method.takes_class_weight,
     }
     return [{"name": key, **params} for key, params in REFINEMENTS.items() if not refused.get(key)]
 
