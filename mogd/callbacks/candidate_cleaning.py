@@ -52,7 +52,7 @@ class CandidateCleaning(Callback):
     def start(self, run: Run) -> None:
         data = run.data
         held = run.hold_out(round(self.holdout * len(data.clean_y))) if self.holdout else (data.clean_x, data.clean_y)
-        self.x_, self.y_ = held
+        self.held_x, self.held_y = held
         self.removed_ = by_rows(torch.zeros_like, data.candidates)
 
     def on_batch(self, batch: Batch) -> Batch:
@@ -78,7 +78,7 @@ class CandidateCleaning(Callback):
 
     def _least(self, model: nn.Module) -> Tensor:
         """The probability that a label needs to be in a row's prediction set."""
-        of_label = torch.softmax(forward_in_chunks(model, self.x_), dim=1).gather(1, self.y_[:, None])[:, 0]
+        of_label = torch.softmax(forward_in_chunks(model, self.held_x), dim=1).gather(1, self.held_y[:, None])[:, 0]
         return least_probability(of_label, self.alpha)
 
 
