@@ -91,7 +91,8 @@ class Output:
 
     logits: Tensor
     features: Tensor | None = None  # what entered the last layer, where the batch wants it
-    alignments: list[Tensor] = field(default_factory=list)  # ⟨∇h_ij, ∇L_meta⟩, for a method that asks the clean rows
+    # ⟨∇h_ij, ∇L_meta⟩, for a method that asks the clean rows; where only differences count, less a constant of the row
+    alignments: list[Tensor] = field(default_factory=list)
     log_prior: Tensor | float = 0.0  # opinions on the labels beside the network's, as logarithms
     network_exponent: float = 1.0  # what the network's own opinion is worth beside them
     losses: Tensor | None = None  # further losses, one per row

@@ -32,7 +32,7 @@ class MoGD(Method):
     beta : instead of `strength`, the paper's step size in effective units (αβ/b); 0 is no meta step.
     shrink : multiply the step by how far two random halves of the clean rows agree and by the clean rows' ratio to the
         others (1 where one row in twenty is clean, 3 at most); leave alone the candidates of whose class there is no
-        clean row.
+        clean row. The closed form then has a new clean gradient in every fourth step; else every step has one.
     clip : set negative alignments to zero first (Eq. 7).
     meta : "all" takes the gradient over all parameters, "head" over the last linear layer alone, in closed form;
         "auto" takes "head" for convolutional networks and "all" for others.
@@ -74,9 +74,9 @@ class MoGD(Method):
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self._check()
-        halves, head = self.shrink, self.meta == "head"
-        self.meta_ = MetaObjective(model, data, generator, head=head, halves=halves) if self.has_step else None
-        self.step_ = StepRule(self.strength, self.beta, self.shrink, data)
+        shrink, head = self.shrink and self.normalize == "softmax", self.meta == "head"  # a sum needs no comparison
+        self.meta_ = MetaObjective(model, data, generator, head=head, halves=shrink) if self.has_step else None
+        self.step_ = StepRule(self.strength, self.beta, shrink, data, self.meta_.every if self.meta_ else 1)
         self.prior_ = make_prior(self.prior, data)
 
     def forward(self, model: nn.Module, batch: Batch) -> Output:
