@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mogd.algorithms import make as make
     from mogd.algorithms import make_method as make_method
     from mogd.arrowfiles import open_rows as open_rows
+    from mogd.auto import AutoClassifier as AutoClassifier
     from mogd.callbacks import make_callback as make_callback
     from mogd.callbacks.base import Callback as Callback
     from mogd.candidates import Candidates as Candidates
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 # name -> module; loaded on first use, so that `import mogd` needs no torch
 _PUBLIC = {
+    "AutoClassifier": "mogd.auto",
     "Callback": "mogd.callbacks.base",
     "Candidates": "mogd.candidates",
     "Checkpoint": "mogd.callbacks.checkpoint",

@@ -39,6 +39,7 @@ class AutoClassifier(PartialLabelEstimator):
     """
 
     takes_images = True
+    takes_compressed = True
     estimator_: PartialLabelEstimator
     config_: dict[str, Any]
 
@@ -79,8 +80,15 @@ class AutoClassifier(PartialLabelEstimator):
     def _fit(self, rows: Rows) -> None:
         seed = self._seed()
         given = as_given(rows, self.classes_)
-        kind = {"has_clean": "y_val" in given, "has_votes": rows.evidence is not None, "is_image": rows.X.ndim > 2}
-        tried = options(**kind, allow_rows=self.allow_rows, scale=self.scale, epochs=self.epochs)
+        tried = options(
+            has_clean="y_val" in given,
+            has_votes=rows.evidence is not None,
+            is_image=rows.X.ndim > 2,
+            is_compressed=not isinstance(rows.candidates, np.ndarray),
+            allow_rows=self.allow_rows,
+            scale=self.scale,
+            epochs=self.epochs,
+        )
         shown = report if self.verbose else None
         found = compare(**given, tried=tried, budget=self.budget, random_state=seed, on_outcome=shown)
         chosen = found.best.option.estimator(seed, unseen="keep", verbose=self.verbose)

@@ -103,20 +103,25 @@ def options(
     has_clean: bool,
     has_votes: bool,
     is_image: bool = False,
+    is_compressed: bool = False,
     allow_rows: bool = True,
     scale: str | None = "auto",
     epochs: int | None = None,
 ) -> list[Option]:
     """What is worth trying on such rows, the quick ones first.
 
+    is_compressed : whether the candidate sets are compressed sparse rows, which only deep ones take.
     allow_rows : whether an algorithm may be tried that predicts from its training rows, so that a saved model holds
         them. scale : a scaler for all of them; "auto" takes for each the one that its study found. epochs : of the
         deep ones.
     """
     deep = "mogd" if has_clean else "cc"
     name = ALGORITHMS[deep].label or ALGORITHMS[deep].path.split(":")[1]
-    found = [Option("Majority vote", "majority"), Option("Dawid-Skene", "dawid-skene")] if has_votes else []
-    found += [] if is_image or not allow_rows else [Option("SURE", "sure")]
+    found = []
+    if has_votes and not is_compressed:
+        found += [Option("Majority vote", "majority"), Option("Dawid-Skene", "dawid-skene")]
+    if allow_rows and not is_image and not is_compressed:
+        found.append(Option("SURE", "sure"))
     backbones = IMAGE_BACKBONES if is_image else TABLE_BACKBONES
     of_deep = {} if epochs is None else {"epochs": epochs}
     found += [Option(f"{name}, {b}", deep, {"backbone": b, **of_deep}) for b in backbones]
@@ -164,7 +169,12 @@ def compare(
     has_clean = y_val is not None and len(y_val) > 0
     if tried is None:
         has_votes = getattr(candidates, "evidence", None) is not None
-        tried = options(has_clean=has_clean, has_votes=has_votes, is_image=X.ndim > 2)
+        tried = options(
+            has_clean=has_clean,
+            has_votes=has_votes,
+            is_image=X.ndim > 2,
+            is_compressed=not isinstance(candidates.matrix, np.ndarray),
+        )
     if len(X) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(random_state).permutation(len(X))[:MOST_ROWS])
         X, candidates = X[rows], candidates[rows]

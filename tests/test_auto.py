@@ -102,6 +102,17 @@ def test_votes_and_tables_without_clean_rows_have_their_own_list(digits: Table) 
     assert algorithms == {"majority", "dawid-skene", "sure", "cc"}
 
 
+def test_compressed_candidates_are_compared_like_dense_ones(digits: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, sets, clean = split(digits)
+    dense = mogd.make("auto", random_state=0, epochs=2, allow_rows=False).fit(X, sets, **clean)
+    monkeypatch.setattr("mogd.compressed.DENSE_CELLS", 100)
+    compressed = mogd.make("auto", random_state=0, epochs=2).fit(X, sets, **clean)
+    scores = [
+        {row["label"]: row["estimated_accuracy"] for row in m.config_["choice"]["methods"]} for m in (dense, compressed)
+    ]
+    assert scores[0] == pytest.approx(scores[1])
+
+
 def test_one_scaler_for_all(digits: Table) -> None:
     X, sets, clean = split(digits)
     model = mogd.make("auto", random_state=0, epochs=2, scale="standard").fit(X, sets, **clean)
@@ -178,9 +189,10 @@ def test_the_shell_compares_where_nothing_is_said(
     found = json.loads(out)
     assert found["method"] == "sure"
     assert found["config"]["choice"]["best"] == "SURE"
-    code, out, _ = shell("--out", "third", "--backbone", "mlp", "-q")
-    assert code == 0
-    assert "estimated accuracy" not in out
+    for number, plain in enumerate((["--backbone", "mlp"], ["--no-compare"], ["--param", "lr=0.1"])):
+        code, out, _ = shell("--out", f"plain{number}", *plain, "-q")
+        assert code == 0
+        assert "estimated accuracy" not in out
     code, out, _ = shell("--out", "fourth", "--method", "cc", "--backbone", "auto", "-q", "--json")
     assert len(json.loads(out)["config"]["choice"]["methods"]) == 3
     code, _, err = shell("--out", "fifth", "--method", "auto", "--param", "lr=0.1")

@@ -18,7 +18,7 @@ from mogd.nets import BACKBONES
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 RECIPES = sorted(path for path in FOLDER.glob("*.toml") if path.stem != "paper")
 EVERYWHERE = {"mogd", "mogd-paper", "pce", "supervised"}
-OF_SOME = {"cifar-full-width"}  # tables of a few methods, because each of their runs is long
+OF_SOME = {"cifar-full-width", "real-world-auto"}  # tables of a few methods, because each of their runs is long
 
 SMALL = """
 title = "small"

@@ -33,11 +33,14 @@ class Tried:
 
     def compare(self, data: TableDataset) -> Estimates:
         """The algorithms that use features, by their estimated accuracy; each is reported as it is done."""
+        import numpy as np
+
         from mogd.choice import compare, options, report
 
         has_clean = data.clean_y is not None and len(data.clean_y) > 0
         scale = "auto" if self.scale is None else None if self.scale == "none" else self.scale
         kind = {"has_clean": has_clean, "has_votes": False, "is_image": data.X.ndim > 2}
+        kind["is_compressed"] = not isinstance(data.candidates.matrix, np.ndarray)
         return compare(
             data.X,
             data.candidates,

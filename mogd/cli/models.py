@@ -69,7 +69,8 @@ def fit(
         bool | None,
         typer.Option(
             "--compare/--no-compare",
-            help="Judge by the clean rows, beside majority vote and Dawid–Skene; by default for tables of votes.",
+            help="Judge by the clean rows, beside majority vote and Dawid–Skene; by default for tables of votes. "
+            "--no-compare compares nothing at all.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -91,7 +92,8 @@ def fit(
             "--method auto chooses the model and its settings: leave out --backbone, --param, --checkpoint"
         )
     if method is None:
-        method = "mogd" if own_settings or reading.given["images"] is not None else AUTO
+        compared = compare is not False and not own_settings and reading.given["images"] is None
+        method = AUTO if compared else "mogd"
     first = build("mogd" if method == AUTO else method)
     if checkpoint is not None or resume:
         _add_checkpoint(first, method, checkpoint, resume)
@@ -272,6 +274,7 @@ def notes() -> Iterator[None]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warnings.simplefilter("ignore", AssumedCleanWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a library's own parts: nothing a user can mend
             yield
     finally:
         for text in dict.fromkeys(str(warning.message) for warning in caught):
