@@ -21,6 +21,7 @@ from mogd.callbacks import make_callback
 from mogd.callbacks.base import Augment, Callback
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
+from mogd.memory import kept
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
@@ -184,7 +185,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
             callbacks = self._choose(method, data, clean_given)
             trained, data = _with_features(self.module_, data)
             augment = self._augmentation(data.x, generator)
-            with limited_to(self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))):
+            n_threads = self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))
+            with limited_to(n_threads), kept(data.x.ndim == 4):
                 confidence, self.history_ = train(
                     trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
                 )

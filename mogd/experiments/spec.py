@@ -297,7 +297,12 @@ def _method(entry: str | dict[str, Any], scale: str) -> dict[str, Any]:
     count = method.get("repetitions", 1)
     if type(count) is not int or count < 1:
         raise ValueError(f"repetitions of {method['algorithm']} must be a whole number of 1 or more; got {count!r}")
-    defaults = {"label": default_label(method["algorithm"]), "params": {}, "select": None, "panels": None}
+    defaults: dict[str, Any] = {
+        "label": default_label(method["algorithm"]),
+        "params": {},
+        "select": None,
+        "panels": None,
+    }
     return defaults | {"settings": {}, "repetitions": None} | method
 
 
