@@ -69,7 +69,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     Attributes
     ----------
-    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
+    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates. With
+        `augment` it is found on the rows themselves after the last epoch, where training saw altered copies.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
     method_ : the method with its parameters. classes_ : the class names.
@@ -191,7 +192,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
                     trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
                 )
                 if not method.updates_confidence:
-                    confidence = _final_confidence(trained, data, callbacks)
+                    confidence = _final_confidence(trained, data, callbacks, data.candidates)
+                elif augment is not None and method.is_posterior and not any(c.wants_features for c in callbacks):
+                    # its own are of altered copies of the rows, and of the network before the last steps
+                    confidence = _final_confidence(trained, data, callbacks, data.candidates & (confidence > 0))
         for callback in callbacks:
             self.config_ |= callback.findings()
         self.module_.eval()
@@ -363,7 +367,7 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> Tensor:
+def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], candidates: Tensor) -> Tensor:
     """The posterior of the trained network and of the opinions beside it that need no features of the run."""
     index = torch.arange(len(data.x), device=data.x.device)
     stored = data.candidates.to(data.weight.dtype)
@@ -372,7 +376,7 @@ def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Ca
     for callback in callbacks:
         if not callback.wants_features:
             callback.on_output(out, batch)
-    return posterior(out.opinion, data.candidates)
+    return posterior(out.opinion, candidates)
 
 
 def _warn_of_unused(rows: Rows, method: Method) -> None:

@@ -114,6 +114,7 @@ class Method(BaseEstimator):
 
     needs_clean_set = False
     updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
+    is_posterior = False  # whether these are the network's posterior, as it was at the row's last visit
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
 

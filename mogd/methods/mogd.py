@@ -80,6 +80,7 @@ class MoGD(Method):
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self._check()
+        self.is_posterior = self.prior != "uniform" and self.normalize == "softmax"  # moved by the meta step
         halves, head = self.shrink, self.meta == "head"
         self.meta_ = MetaObjective(model, data, generator, head=head, halves=halves) if self.has_step else None
         self.step_ = StepRule(self.strength, self.beta, self.shrink, data)

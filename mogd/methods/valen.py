@@ -38,6 +38,7 @@ class VALEN(Method):
     """
 
     updates_confidence = True
+    is_posterior = True
     uses_log_prior = True
 
     def __init__(
