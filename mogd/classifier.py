@@ -26,6 +26,7 @@ from mogd.callbacks.class_weight import balanced
 from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
+from mogd.memory import kept
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
 from mogd.methods.meta import MOST_CLEAN_ROWS
@@ -84,7 +85,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     Attributes
     ----------
     module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates; above
-        `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate.
+        `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate. With `augment` it is
+        found on the rows themselves after the last epoch, where training saw altered copies.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
     method_ : the method with its parameters. backbone_ : the backbone that was used. classes_ : the class names.
@@ -221,12 +223,17 @@ class PartialLabelClassifier(PartialLabelEstimator):
             settings = replace(settings, weight_decay=self.config_["weight_decay"])
             trained, data = _with_features(self.module_, data)
             augment = self._augmentation(data.x, generator)
-            with limited_to(self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))):
+            n_threads = self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))
+            with limited_to(n_threads), kept(data.x.ndim == 4):
                 confidence, self.history_ = train(
                     trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
                 )
                 if not method.updates_confidence:
-                    confidence = _final_confidence(trained, data, callbacks)
+                    confidence = _final_confidence(trained, data, callbacks, data.candidates)
+                elif augment is not None and method.is_posterior and not any(c.wants_features for c in callbacks):
+                    # its own are of altered copies of the rows, and of the network before the last steps
+                    left = by_rows(lambda sets, values: sets & (values > 0), data.candidates, confidence)
+                    confidence = _final_confidence(trained, data, callbacks, left)
         for callback in callbacks:
             self.config_ |= callback.findings()
         self.config_ |= choice
@@ -444,13 +451,19 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> RowsOf:
-    """The posterior of the trained network and of the opinions beside it that need no features of the run."""
+def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], sets: RowsOf) -> RowsOf:
+    """The posterior, on `sets`, of the trained network and of the opinions beside it that need no features of the run."""
 
-    def resolved(sets: Tensor, index: Tensor) -> Tensor:
+    def resolved(sets: Tensor, candidates: Tensor, index: Tensor) -> Tensor:
         x = data.x[int(index[0]) : int(index[-1]) + 1]
         batch = Batch(
-            index, x, sets, sets.to(data.weight.dtype), data.weight[index], data.is_clean[index], progress=1.0
+            index,
+            x,
+            candidates,
+            candidates.to(data.weight.dtype),
+            data.weight[index],
+            data.is_clean[index],
+            progress=1.0,
         )
         out = Output(forward_in_chunks(net, x))
         for callback in callbacks:
@@ -458,7 +471,7 @@ def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Ca
                 callback.on_output(out, batch)
         return posterior(out.opinion, sets)
 
-    return by_rows(resolved, data.candidates, torch.arange(len(data.x), device=data.x.device))
+    return by_rows(resolved, sets, data.candidates, torch.arange(len(data.x), device=data.x.device))
 
 
 def _dense_if_few(clean_X: Any) -> Any:

@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "advice": set(),
     "views": set(),
     "threads": set(),
+    "memory": set(),
     "optim": set(),
     "nextrows": {"candidates", "compressed"},
     "datasets": BELOW | {"wording"},
@@ -63,6 +64,7 @@ MAY_IMPORT = {
         "augment",
         "views",
         "threads",
+        "memory",
         "training",
         "algorithms",
         "choice",  # loaded where the method or the backbone is "auto"

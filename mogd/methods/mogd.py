@@ -74,6 +74,7 @@ class MoGD(Method):
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self._check()
+        self.is_posterior = self.prior != "uniform" and self.normalize == "softmax"  # moved by the meta step
         shrink, head = self.shrink and self.normalize == "softmax", self.meta == "head"  # a sum needs no comparison
         self.meta_ = MetaObjective(model, data, generator, head=head, halves=shrink) if self.has_step else None
         self.step_ = StepRule(self.strength, self.beta, shrink, data, self.meta_.every if self.meta_ else 1)

@@ -40,6 +40,7 @@ class VALEN(Method):
 
     updates_confidence = True
     needs_all_rows = True
+    is_posterior = True
     uses_log_prior = True
 
     def __init__(
