@@ -81,7 +81,8 @@ class MoGD(Method):
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self._check()
         halves, head = self.shrink, self.meta == "head"
-        self.meta_ = MetaObjective(model, data, generator, head=head, halves=halves) if self.has_step else None
+        with_step = self.has_step and len(data.guides[1]) > 0
+        self.meta_ = MetaObjective(model, data, generator, head=head, halves=halves) if with_step else None
         self.step_ = StepRule(self.strength, self.beta, self.shrink, data)
         self.prior_ = make_prior(self.prior, data)
 
