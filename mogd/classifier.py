@@ -452,7 +452,7 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
 
 
 def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], sets: RowsOf) -> RowsOf:
-    """The posterior, on `sets`, of the trained network and of the opinions beside it that need no features of the run."""
+    """The posterior on `sets` of the trained network and of the opinions beside it that need no features of the run."""
 
     def resolved(sets: Tensor, candidates: Tensor, index: Tensor) -> Tensor:
         x = data.x[int(index[0]) : int(index[-1]) + 1]

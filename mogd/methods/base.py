@@ -36,6 +36,7 @@ class TrainingData:
     evidence: Evidence | None = None  # who said what of the rows given to `fit`, which come first
     clean_evidence: Evidence | None = None  # and of the clean ones, by the same sources
     clean_candidates: Tensor | None = None  # (n_clean, K) bool, the clean rows' own sets where they are known
+    judges: Tensor | None = None  # (n_clean,) bool, the clean rows that judge opinions and must not have shaped them
 
     def __post_init__(self) -> None:
         if self.is_clean is None:
@@ -52,6 +53,15 @@ class TrainingData:
             self.clean_candidates = self.clean_candidates[kept]
         if self.clean_evidence is not None:
             self.clean_evidence = self.clean_evidence.take(kept.cpu().numpy())
+        if self.judges is not None:
+            self.judges = self.judges[kept]
+
+    @property
+    def guides(self) -> tuple[Tensor, Tensor]:
+        """The clean rows that may guide by a gradient, and their labels: those that do not judge."""
+        if self.judges is None:
+            return self.clean_x, self.clean_y
+        return self.clean_x[~self.judges], self.clean_y[~self.judges]
 
     @property
     def n_classes(self) -> int:

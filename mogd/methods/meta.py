@@ -46,7 +46,8 @@ class MetaObjective:
     def __init__(
         self, model: nn.Module, data: TrainingData, generator: torch.Generator, *, head: bool, halves: bool
     ) -> None:
-        self.clean_x, self.clean_y, self.generator = data.clean_x, data.clean_y, generator
+        self.clean_x, self.clean_y = data.guides
+        self.generator = generator
         self.closed_form = head or is_closed_form(model)
         self.halves = halves
         self.every = COMPARE_EVERY if halves and self.closed_form else 1  # steps between two gradients

@@ -34,8 +34,7 @@ class MoGD(Method):
         others (1 where one row in twenty is clean, 3 at most); leave alone the candidates of whose class there is no
         clean row. The closed form then has a new clean gradient in every fourth step; else every step has one.
     clip : set negative alignments to zero first (Eq. 7).
-    meta : "all" takes the gradient over all parameters, "head" over the last linear layer alone, in closed form;
-        "auto" takes "head" for convolutional networks and "all" for others.
+    meta : the gradient of "all" parameters or of the last layer ("head", in closed form); "auto": head if convolutional.
     normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
         without a positive alignment carries no weight.
     train_on_clean : let the clean rows train too, with one candidate each.
@@ -76,7 +75,8 @@ class MoGD(Method):
         self._check()
         self.is_posterior = self.prior != "uniform" and self.normalize == "softmax"  # moved by the meta step
         shrink, head = self.shrink and self.normalize == "softmax", self.meta == "head"  # a sum needs no comparison
-        self.meta_ = MetaObjective(model, data, generator, head=head, halves=shrink) if self.has_step else None
+        with_step = self.has_step and len(data.guides[1]) > 0
+        self.meta_ = MetaObjective(model, data, generator, head=head, halves=shrink) if with_step else None
         self.step_ = StepRule(self.strength, self.beta, shrink, data, self.meta_.every if self.meta_ else 1)
         self.prior_ = make_prior(self.prior, data)
 

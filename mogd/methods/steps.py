@@ -29,8 +29,9 @@ class StepRule:
 
     def __init__(self, strength: float, beta: float | None, shrink: bool, data: TrainingData, every: int = 1) -> None:
         self.strength, self.beta, self.shrink = strength, beta, shrink
-        self.has_clean_rows = torch.bincount(data.clean_y, minlength=data.n_classes) > 0
-        self.ratio = clean_ratio(len(data.clean_y), data.n_partial)
+        _, clean_y = data.guides
+        self.has_clean_rows = torch.bincount(clean_y, minlength=data.n_classes) > 0
+        self.ratio = clean_ratio(len(clean_y), data.n_partial)
         self.means = Shrinkage()
         self.every = every  # steps between two looks at the scale and the halves
         self.steps = 0
