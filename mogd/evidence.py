@@ -181,7 +181,10 @@ def read_score_matrix(values: Any) -> tuple[Matrix, Evidence]:
         row, label, weight = sparse.row, sparse.col, np.asarray(sparse.data, dtype=np.float64)
         shape = values.shape
     else:
-        dense = np.asarray(plain(values), dtype=np.float64)
+        try:
+            dense = np.asarray(plain(values), dtype=np.float64)
+        except TypeError as error:
+            raise ValueError(f"scores must be numbers: {error}") from None
         if dense.ndim != 2:
             raise ValueError(f"scores must have shape (n, n_classes); got {dense.shape}")
         row, label = np.nonzero(dense != 0)

@@ -141,6 +141,13 @@ def column_names(y: Any, matrix: Matrix, names: np.ndarray | None) -> np.ndarray
 
 def read(y: Any, form: str, rows: Sequence[Any] | None, abstain: Any, names: Sequence[Any]) -> Statements:
     """Every other form as statements: a label, the row that holds it and, where known, who said so."""
+    try:
+        return _read(y, form, rows, abstain, names)
+    except TypeError as error:  # nested lists, dicts and the like where a label or a row is expected
+        raise ValueError(f"y cannot be read as {form}, whose labels are strings or numbers: {error}") from None
+
+
+def _read(y: Any, form: str, rows: Sequence[Any] | None, abstain: Any, names: Sequence[Any]) -> Statements:
     if form == "labels":
         return _read_labels(plain(y))
     if form == "sets":
@@ -164,7 +171,7 @@ def _warn_silent(statements: Statements, abstain: Any, names: Sequence[Any]) -> 
         shown = sorted(map(str, found))
         warnings.warn(
             f"{', '.join(map(repr, shown))} counts as a label: pass abstain={shown} if it means that nothing was said",
-            stacklevel=4,
+            stacklevel=5,
         )
     return statements
 
@@ -175,7 +182,7 @@ def _read_labels(y: Any) -> Statements:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; its one column is taken.",
             DataConversionWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
         labels = labels[:, 0]
     if labels.ndim != 1:

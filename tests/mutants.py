@@ -48,22 +48,22 @@ BUDGET = 60.0  # seconds of tests, as they took under coverage
 MOST_CPU = 180  # seconds of a mutant that does not end
 MOST_WALL = 900
 ENDLESS = (signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL)
-SURVIVING = ("survived", "no test runs it", "not run")
-TESTS = [
-    f"tests/{name}"
-    for name in sorted(file.name for file in (ROOT / "tests").glob("test_*.py"))
-    if "browser" not in name
-]
+SURVIVING = ("survived", "no test runs it")
 Result = dict[str, Any]
 
 
 def generate() -> dict[str, str]:
-    """Write the mutants anew; their names and files."""
-    shutil.rmtree("mutants", ignore_errors=True)
-    Path("mutants").mkdir()
-    copy_src_dir()
-    copy_also_copy_files()
-    create_mutants(1)
+    """Write the mutants anew, where a source has changed; their names and files."""
+    mark = Path("mutants", "made-of.txt")
+    sources = sorted([*Path("mogd").rglob("*.py"), *Path("tests").glob("*.py"), Path("pyproject.toml")])
+    made_of = "\n".join(digest(str(file)) for file in sources)
+    if not mark.exists() or mark.read_text() != made_of:
+        shutil.rmtree("mutants", ignore_errors=True)
+        Path("mutants").mkdir()
+        copy_src_dir()
+        copy_also_copy_files()
+        create_mutants(1)
+        mark.write_text(made_of)
     found = {}
     for path in walk_mutatable_files():
         data = SourceFileMutationData(path=path)
@@ -97,7 +97,7 @@ def tests_by_line(file: str) -> dict[int, list[str]]:
 
 
 def lines_of(name: str, file: str, diff: str) -> list[int]:
-    """Where the change is; all lines of the function when the text of the line is not found in it."""
+    """Where the changed statement begins; all of the function's when its text is not found in it."""
     function, owner = orig_function_and_class_names_from_key(name)
     body: Any = ast.parse(Path(file).read_text(encoding="utf-8")).body
     if owner is not None:
@@ -106,7 +106,10 @@ def lines_of(name: str, file: str, diff: str) -> list[int]:
     whole = range(place.lineno, (place.end_lineno or place.lineno) + 1)
     source = Path(file).read_text(encoding="utf-8").splitlines()
     removed = {line[1:].strip() for line in diff.splitlines() if re.match(r"-(?!--)", line)}
-    return [number for number in whole if source[number - 1].strip() in removed] or list(whole)
+    changed = [number for number in whole if source[number - 1].strip() in removed] or list(whole)
+    spans = [range(node.lineno, (node.end_lineno or 0) + 1) for node in ast.walk(place) if isinstance(node, ast.stmt)]
+    # coverage knows a statement by its first line
+    return sorted({min((span for span in spans if number in span), key=len)[0] for number in changed})
 
 
 def tests_for(name: str, file: str, diff: str) -> list[str]:
@@ -121,62 +124,85 @@ def tests_for(name: str, file: str, diff: str) -> list[str]:
     return chosen
 
 
-class Failures:
-    """Which test failed first."""
+class Trials:
+    """A pytest session that collects the tests once and then, in place of running them, forks for every mutant."""
 
-    def __init__(self) -> None:
-        self.first = ""
+    def __init__(self, mutants: dict[str, str], total: int, results: dict[str, Result], seconds: float) -> None:
+        self.mutants, self.total, self.results, self.seconds = mutants, total, results, seconds
+        self.failed = ""
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.failed and not self.first:
-            self.first = report.nodeid
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
 
-
-def run_tests(mutant: str, tests: list[str]) -> tuple[str, str]:
-    """What became of the tests with a mutant, in a process of its own, and the test that failed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        blank = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(blank, stream)
-        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU, MOST_CPU))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.alarm(MOST_WALL)
-        set_mutant_under_test(mutant)
-        failures = Failures()
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--rootdir=.", *tests], plugins=[failures])
-        os.write(writing, failures.first.encode())
-        os._exit(int(code))
-    os.close(writing)
-    _, status = os.waitpid(child, 0)
-    with os.fdopen(reading) as pipe:
-        first = pipe.read() if os.WIFEXITED(status) else ""
-    if os.WIFSIGNALED(status):
-        return ("killed by its time" if os.WTERMSIG(status) in ENDLESS else "killed by a crash"), first
-    return {0: "survived", 1: "killed", 2: "killed"}.get(os.WEXITSTATUS(status), "not run"), first
-
-
-@cache
-def passes(test: str) -> bool:
-    """Whether a test passes without a mutant, where the copy lies."""
-    return run_tests("", [test])[0] == "survived"
-
-
-def judge(name: str, file: str) -> Result:
-    diff = get_diff_for_mutant(name, path=Path(file))
-    with moved(ROOT):
-        tests = tests_for(name, file, diff)
-    outcome, by = "no test runs it", ""
-    while tests:
-        with moved(ROOT / "mutants"):
-            outcome, by = run_tests(name, tests)
-            if not by or passes(by):
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = {item.nodeid: item for item in session.items}
+        end = time.monotonic() + self.seconds
+        for name, file in self.mutants.items():
+            if time.monotonic() > end:
                 break
-        tests = [test for test in tests if test != by]  # it fails here whatever the code is
+            self.results[name] = self.judge(name, file)
+            shown = f"{len(self.results)}: {self.results[name]['outcome']}, {name} {self.results[name]['by']}"
+            print(shown, file=sys.__stderr__, flush=True)
+            with moved(ROOT):
+                write(self.total, self.results)
+        return True
+
+    def judge(self, name: str, file: str) -> Result:
+        with moved(ROOT):
+            diff = get_diff_for_mutant(name, path=Path(file))
+            tests = [test for test in tests_for(name, file, diff) if test in self.items]
         outcome, by = "no test runs it", ""
-    changed = [line for line in diff.splitlines() if re.match(r"[-+](?![-+]{2})", line)]
-    return {"file": file, "outcome": outcome, "by": by, "tests": len(tests), "change": changed, "code": digest(file)}
+        while tests:
+            outcome, by = self.run(name, tests)
+            if not by or self.passes(by):
+                break
+            tests.remove(by)  # it fails here whatever the code is
+            outcome, by = "no test runs it", ""
+        changed = [line for line in diff.splitlines() if re.match(r"[-+](?![-+]{2})", line)]
+        return {
+            "file": file,
+            "outcome": outcome,
+            "by": by,
+            "tests": len(tests),
+            "change": changed,
+            "code": digest(file),
+        }
+
+    @cache  # noqa: B019
+    def passes(self, test: str) -> bool:
+        """Whether a test passes without a mutant, where the copy lies."""
+        return self.run("", [test])[0] == "survived"
+
+    def run(self, mutant: str, tests: list[str]) -> tuple[str, str]:
+        """What became of the tests with a mutant, in a process of its own, and the test that failed."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU, MOST_CPU))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.alarm(MOST_WALL)
+            set_mutant_under_test(mutant)
+            os._exit(self.child(writing, [self.items[test] for test in tests]))
+        os.close(writing)
+        _, status = os.waitpid(child, 0)
+        with os.fdopen(reading) as pipe:
+            failed = pipe.read() if os.WIFEXITED(status) else ""
+        if os.WIFSIGNALED(status):
+            return ("killed by its time" if os.WTERMSIG(status) in ENDLESS else "killed by a crash"), failed
+        return ("killed" if os.WEXITSTATUS(status) else "survived"), failed
+
+    def child(self, writing: int, items: list[pytest.Item]) -> int:
+        """Run the tests until one fails; an error beyond pytest's own notice is a failure of the mutant, too."""
+        try:
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.failed:
+                    break
+        except BaseException:
+            return 2
+        os.write(writing, self.failed.encode())
+        return 1 if self.failed else 0
 
 
 @contextmanager
@@ -214,7 +240,6 @@ def main() -> None:
     parser.add_argument("--show", metavar="NAME")
     given = parser.parse_args()
     os.chdir(ROOT)
-    start = time.monotonic()
     names = generate()
     if given.show:
         diff = get_diff_for_mutant(given.show, path=Path(names[given.show]))
@@ -225,17 +250,14 @@ def main() -> None:
     results = {n: known[n] for n in sample if n in known and known[n]["code"] == digest(names[n])}
     if given.again:
         results = {n: result for n, result in results.items() if result["outcome"] not in SURVIVING}
-    sys.path.insert(0, str(ROOT / "mutants"))
+    left = {name: names[name] for name in sample if name not in results}
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() not in (ROOT, ROOT / "tests")]
+    sys.path.insert(0, str(ROOT / "mutants"))
+    set_mutant_under_test("")
+    files = sorted({test.partition("::")[0] for test in durations()})
     with moved(ROOT / "mutants"):
-        set_mutant_under_test("")
-        pytest.main(["--collect-only", "-qqq", "-p", "no:cacheprovider", "--rootdir=.", *TESTS])
-    for name in sample:
-        if name in results or time.monotonic() - start > given.seconds:
-            continue
-        results[name] = judge(name, names[name])
-        print(f"{len(results)}/{len(sample)}", results[name]["outcome"], name, results[name]["by"], flush=True)
-        write(len(names), results)
+        session = ["-qq", "-p", "no:cacheprovider", "--rootdir=.", "--capture=fd", *files]
+        pytest.main(session, plugins=[Trials(left, len(names), results, given.seconds)])
     outcomes = [result["outcome"] for result in results.values()]
     print(*(f"{outcomes.count(outcome)} {outcome}" for outcome in sorted(set(outcomes))), sep=", ")
 

@@ -273,3 +273,6 @@ def test_cells_of_kinds_that_do_not_go_together_are_text(tmp_path: Path) -> None
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_table(path, id="id").ids.tolist() == ["0", "[]"]
+    rows[1]["id"] = 2**70  # numpy has no such whole numbers
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_table(path, id="id").ids.tolist() == ["0", str(2**70)]

@@ -22,6 +22,7 @@ from mogd.evidence import Evidence
 
 FORMAT = 1  # of the file that `save` writes
 _PARTS = ("X", "matrix", "classes", "y", "ids", "feature_names")
+DAMAGED = "{path} is not a data set saved by mogd, or it is damaged: save it again"
 _EVIDENCE_PARTS = ("row", "label", "source", "weight", "sources", "n_rows", "kind")
 
 
@@ -122,15 +123,19 @@ class PartialDataset:
         """Read what `save` wrote; a file that was cut or changed is refused."""
         found = _read_arrays(path)
         names = found.get("feature_names")
-        dataset = cls(
-            name=str(found["name"]),
-            X=found["X"],
-            candidates=Candidates(_read_matrix(found), found["classes"], _read_evidence(found)),
-            y=found.get("y"),
-            ids=found.get("ids"),
-            feature_names=None if names is None else [str(name) for name in names],
-        )
-        if dataset.fingerprint != str(found["fingerprint"]):
+        try:
+            dataset = cls(
+                name=str(found["name"]),
+                X=found["X"],
+                candidates=Candidates(_read_matrix(found), found["classes"], _read_evidence(found)),
+                y=found.get("y"),
+                ids=found.get("ids"),
+                feature_names=None if names is None else [str(name) for name in names],
+            )
+            same = dataset.fingerprint == str(found["fingerprint"])
+        except Exception:  # arrays of another kind can raise nearly anything
+            raise ValueError(DAMAGED.format(path=path)) from None
+        if not same:
             raise ValueError(f"{path} does not hold what was saved: its fingerprint differs; save it again")
         return dataset
 
@@ -182,11 +187,14 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         sets = {"matrix_columns", "matrix_starts"} if "matrix_starts" in found else {"matrix"}
         if not {"format", "name", "fingerprint", "X", "classes"} | sets <= set(found):
             raise ValueError("its parts are missing")
+        if not all(isinstance(array, np.ndarray) for array in found.values()):
+            raise ValueError("a part is no array")
+        later = int(found["format"]) > FORMAT
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
     except Exception:  # a damaged archive can raise nearly anything
-        raise ValueError(f"{path} is not a data set saved by mogd, or it is damaged: save it again") from None
-    if int(found["format"]) > FORMAT:
+        raise ValueError(DAMAGED.format(path=path)) from None
+    if later:
         raise ValueError(f"{path} was written by a later version of mogd: update the library")
     return found
 
@@ -196,7 +204,9 @@ def _read_matrix(found: dict[str, np.ndarray]) -> Matrix:
         return found["matrix"]
     columns, starts = found["matrix_columns"], found["matrix_starts"]
     shape = (len(starts) - 1, len(found["classes"]))
-    return sp.csr_array((np.ones(len(columns), dtype=bool), columns, starts), shape=shape)
+    matrix = sp.csr_array((np.ones(len(columns), dtype=bool), columns, starts), shape=shape)
+    matrix.check_format(full_check=True)  # a place outside the shape would be read out of bounds
+    return matrix
 
 
 def _read_evidence(found: dict[str, np.ndarray]) -> Evidence | None:

@@ -103,11 +103,13 @@ def frame_of(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def _column(name: str, cells: list[Any]) -> pl.Series:
-    """Cells as one kind; as text where they have none in common, since polars can do next to nothing with objects."""
+    """Cells as one kind; as text where they have none that numpy knows: nothing in common, or too large numbers."""
     import polars as pl
 
     found = pl.Series(name, cells, strict=False)
-    return pl.Series(name, [None if c is None else str(c) for c in cells]) if found.dtype == pl.Object else found
+    if found.dtype not in (pl.Object, pl.Int128):
+        return found
+    return pl.Series(name, [None if cell is None else str(cell) for cell in cells])
 
 
 def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:

@@ -34,7 +34,7 @@ class MoGD(Method):
         others (1 where one row in twenty is clean, 3 at most); leave alone the candidates of whose class there is no
         clean row. The closed form then has a new clean gradient in every fourth step; else every step has one.
     clip : set negative alignments to zero first (Eq. 7).
-    meta : the gradient of "all" parameters or of the last layer ("head", in closed form); "auto": head if convolutional.
+    meta : the gradient of "all" parameters or of the last layer ("head", closed form); "auto": head if convolutional.
     normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
         without a positive alignment carries no weight.
     train_on_clean : let the clean rows train too, with one candidate each.
