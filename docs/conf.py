@@ -18,7 +18,7 @@ myst_heading_anchors = 4
 default_role = "code"  # a single backtick in a docstring, as in Markdown
 autodoc_typehints = "none"  # the signatures have them
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "inherited-members": False}
+autodoc_default_options = {"members": True}
 toc_object_entries = False
 
 html_theme = "pydata_sphinx_theme"

@@ -69,7 +69,7 @@ def test_every_block_does_what_the_page_says(
             exec(compile(block, page.name, "exec"), names)
             printed = capsys.readouterr().out.splitlines()
         else:
-            for line in block.splitlines():
+            for line in block.replace("\\\n", " ").splitlines():
                 monkeypatch.setattr(sys, "argv", shlex.split(line))
                 with pytest.raises(SystemExit) as stopped:
                     main()
