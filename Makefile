@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all check format reproduce fuzz dist sbom lock clean
+.PHONY: demo test test-all check format docs reproduce fuzz dist sbom lock clean
 
 demo: .venv/.user
 	$(BIN)/python -m mogd demo --out demo-out
@@ -23,6 +23,9 @@ check: .venv/.dev
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/.dev
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 reproduce: .venv/.dev
 	$(BIN)/python -m mogd reproduce

@@ -252,6 +252,27 @@ def small(tmp_path: Path) -> Path:
 FIT = ("fit", "rows.csv", "--method", "cc", "--epochs", "1")
 
 
+def test_no_file_is_replaced_without_force(
+    fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = fitted / "mine.csv"
+    (fitted / "mine.html").write_text("mine")
+    for command in (
+        ["predict", "model", "new.csv", "--out", "mine.csv"],
+        ["disambiguate", "model", "--out", "mine.csv"],
+        ["next", "model", "--n", "3", "--out", "mine.csv"],
+        ["report", "model", "--out", "mine.html"],
+    ):
+        mine.write_text("mine")
+        assert call(monkeypatch, fitted, *command) == 1
+        assert "is there already: --force replaces it" in capsys.readouterr().err
+        assert mine.read_text() == (fitted / "mine.html").read_text() == "mine"
+        assert call(monkeypatch, fitted, *command, "--force") == 0
+        assert (fitted / command[-1]).read_text() != "mine"
+    assert call(monkeypatch, fitted, "inspect", "train.csv", "--html", "mine.html") == 1
+    assert "name another file by --html" in capsys.readouterr().err
+
+
 def test_a_saved_model_is_replaced_only_by_force(
     small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,7 +141,7 @@ def test_every_key_does_what_the_help_says(browser: Browser, pictures: tuple[Ser
     page = opened(browser, f"{server.address}/?name=keys")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.wait_for_function("document.getElementById('image').naturalWidth == 12")
+    eventually(lambda: page.evaluate("document.getElementById('image').naturalWidth") == 12)
     count = page.locator("#count")
     skipped = row_of(page)
     page.keyboard.press(" ")

@@ -34,6 +34,7 @@ def report(
         list[str] | None, typer.Option(help="Columns of one annotator each (repeat, or a,b).")
     ] = None,
     truth: Annotated[str | None, typer.Option(help="Column of true labels, where they are known.")] = None,
+    pictures: Annotated[Path | None, typer.Option(help="A folder to write every chart to, too, as .svg.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Of a model: replace a page that is there.")] = False,
 ) -> None:
     """Make one page: of a saved model, what it learned; of records, everything a reader needs.
@@ -48,6 +49,7 @@ def report(
         out = out or Path("model.html")
         check_free(out, force)
         _model_page(results[0], out, table, how | {"annotators": columns})
+        _pictures(out, pictures)
         return
     from mogd.experiments.paper import PaperFigures
     from mogd.experiments.record import read_records
@@ -79,6 +81,7 @@ def report(
     commentary = read_notes(notes) if notes is not None else {}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(render(form, made, records, commentary, _command(results, out, form, notes, fill)), encoding="utf-8")
+    _pictures(out, pictures)
     failed = sum(record["error"] is not None for record in records)
     typer.echo(f"{out}: {len(made)} tables from {len(records)} runs" + (f", {failed} of them failed" if failed else ""))
     unused = set(commentary) - {name for s in made for name in (s.recipe, f"{s.recipe}/{s.panel}")}
@@ -104,6 +107,17 @@ def _model_page(model: Path, out: Path, table: Path | None, how: dict[str, Any])
     out.parent.mkdir(parents=True, exist_ok=True)
     model_page(facts).save(out)
     typer.echo(f"{out}: {facts.title}, {len(facts.ids)} rows, {len(facts.look)} of them worth a look")
+
+
+def _pictures(page: Path, folder: Path | None) -> None:
+    from mogd.report.pictures import write_pictures
+
+    if folder is None:
+        return
+    if page.suffix != ".html":
+        raise ValueError(f"--pictures are those of a page of HTML; got --out {page}")
+    written = write_pictures(page.read_text(encoding="utf-8"), folder)
+    typer.echo(f"{folder}: {len(written)} charts")
 
 
 def _command(results: list[Path], out: Path, form: str, notes: Path | None, fill: Path | None) -> str:
