@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 from mogd.rowsource import LazyRows
 
 WINDOW_BYTES = 2**28  # of the row groups whose rows are shuffled together; as many again are read ahead
+LARGE_BYTES = 2**28  # of a file, above which prediction reads it a row group at a time
 ENDINGS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".ipc": "Arrow"}
 
 
@@ -36,20 +37,41 @@ def open_rows(
     columns : of numbers, or one column of lists of equal length (embeddings); by default all columns of numbers.
     ignore : columns that are no features.
     """
+    return LazyRows(ArrowRows(_files(path), columns, ignore))
+
+
+def read_column(path: str | os.PathLike[str], column: str) -> list[Any]:
+    """One column of a file or folder, such as the candidate sets, in memory and in the order of `open_rows`."""
+    return [cell for table in read_groups(path, [column]) for cell in table.column(0).to_pylist()]
+
+
+def read_groups(path: str | os.PathLike[str], columns: list[str] | None = None) -> Iterator[Any]:
+    """The row groups of a file or folder as Arrow tables, each read in the background while the one before is used."""
+    groups = (Group(file, i, n) for file in _files(path) for i, n in enumerate(_describe(file)[1]) if n)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="mogd-rows") as reader:
+        ahead: Future[Any] | None = None
+        for group in groups:
+            present, ahead = ahead, reader.submit(_table, group, columns)
+            if present is not None:
+                yield present.result()
+        if ahead is not None:
+            yield ahead.result()
+
+
+def is_large(path: str | os.PathLike[str]) -> bool:
+    """Whether a table is read a row group at a time: a folder of Parquet or Arrow files, or a large one of them."""
+    found = Path(path)
+    return found.is_dir() or (found.suffix in ENDINGS and found.is_file() and found.stat().st_size > LARGE_BYTES)
+
+
+def _files(path: str | os.PathLike[str]) -> list[Path]:
     found = Path(path)
     if not found.exists():
         raise FileNotFoundError(f"there is no file or folder {path}")
     files = sorted(f for f in found.iterdir() if f.suffix in ENDINGS) if found.is_dir() else [found]
     if not files or any(file.suffix not in ENDINGS for file in files):
         raise ValueError(f"{path} is no Parquet or Arrow file or folder of them ({', '.join(ENDINGS)})")
-    return LazyRows(ArrowRows(files, columns, ignore))
-
-
-def read_column(path: str | os.PathLike[str], column: str) -> list[Any]:
-    """One column of a file or folder, such as the candidate sets, in memory and in the order of `open_rows`."""
-    groups = open_rows(path, [column]).source
-    assert isinstance(groups, ArrowRows)
-    return [cell for group in groups.groups for cell in _table(group, [column]).column(0).to_pylist()]
+    return files
 
 
 class ArrowRows:
@@ -158,14 +180,15 @@ def _describe(path: Path) -> tuple[Any, list[int]]:
         raise ValueError(f"{path} cannot be read as {ENDINGS[path.suffix]}: {str(error).splitlines()[0]}") from None
 
 
-def _table(group: Group, columns: list[str]) -> Any:
+def _table(group: Group, columns: list[str] | None) -> Any:
     arrow = _arrow()
     if ENDINGS[group.path.suffix] == "Parquet":
         with arrow.parquet.ParquetFile(group.path) as file:
             return file.read_row_group(group.number, columns=columns, use_threads=False)
     with arrow.memory_map(str(group.path)) as mapped:
         batch = arrow.ipc.open_file(mapped).get_batch(group.number)
-        return arrow.Table.from_batches([batch]).select(columns)
+        table = arrow.Table.from_batches([batch])
+        return table if columns is None else table.select(columns)
 
 
 def _numeric(schema: Any, path: Path) -> list[str]:

@@ -14,9 +14,19 @@ import typer
 from mogd.algorithms import ALGORITHMS, AUTO, check_name
 from mogd.cli import app
 from mogd.cli.fit_summary import BUDGET
-from mogd.cli.guarantee import AsJson, Coverage, Risk, guaranteed, mark_rows, sentence
+from mogd.cli.guarantee import (
+    AsJson,
+    Coverage,
+    Risk,
+    abstaining,
+    calibration_of,
+    guaranteed,
+    mark_rows,
+    sentence,
+    together,
+)
 from mogd.cli.reading import TABLE, WRITTEN, Reading, reads_table
-from mogd.cli.scoring import Encoding, ImageFolder, SavedModel, TextModel, score_table
+from mogd.cli.scoring import Encoding, ImageFolder, SavedModel, TextModel, score_parts
 from mogd.cli.targets import Force, check_free
 
 if TYPE_CHECKING:
@@ -137,25 +147,39 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Label the rows of a table by a saved model."""
+    import numpy as np
+    import polars as pl
+
     from mogd.datasets.folders import ImageEncoder
-    from mogd.datasets.frames import check_target, write_frame
+    from mogd.datasets.frames import as_frame, check_target, write_frame
     from mogd.datasets.rows import row_ids
     from mogd.saving import id_name
 
     check_target(out)
     check_free(out, force)
-    fitted, encoder, frame, proba = score_table(model, table, images, text_model, encoding)
     name = id_name(model)
-    best = proba.argmax(axis=1)
-    known = name if name in frame.columns else None
-    columns: dict[str, Any] = {known or "row": row_ids(frame, known)}
-    if isinstance(encoder, ImageEncoder) and known != encoder.column:
-        columns["file"] = frame[encoder.column].to_list()
-    columns |= {"label": fitted.classes_[best], "confidence": proba.max(axis=1)}
-    columns, figures = guaranteed(fitted, proba, columns, coverage, risk)
-    if probabilities:
-        columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
-    write_frame(out, columns)
+    written: list[pl.DataFrame] = []
+    top: list[np.ndarray] = []
+    parts: list[dict[str, Any]] = []
+    for fitted, encoder, frame, proba in score_parts(model, table, images, text_model, encoding):
+        known = name if name in frame.columns else None
+        ids = row_ids(frame, known)
+        columns: dict[str, Any] = {known or "row": ids if known else ids + sum(part.height for part in written)}
+        if isinstance(encoder, ImageEncoder) and known != encoder.column:
+            columns["file"] = frame[encoder.column].to_list()
+        columns |= {"label": fitted.classes_[proba.argmax(axis=1)], "confidence": proba.max(axis=1)}
+        columns, found = guaranteed(fitted, proba, columns, coverage)
+        judge = None if risk is None else calibration_of(fitted, "--risk")
+        top.append(proba.max(axis=1))
+        if probabilities:
+            columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
+        written.append(as_frame(columns))
+        parts.append(found)
+    labelled, figures = pl.concat(written, how="vertical_relaxed"), together(parts)
+    if risk is not None and judge is not None:
+        labelled, abstained = abstaining(judge, labelled, np.concatenate(top), risk)
+        figures |= abstained
+    write_frame(out, labelled)
     _report(sentence(figures), out, figures if as_json else None)
 
 

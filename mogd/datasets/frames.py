@@ -112,13 +112,20 @@ def _column(name: str, cells: list[Any]) -> pl.Series:
     return pl.Series(name, [None if cell is None else str(cell) for cell in cells])
 
 
+def as_frame(columns: Mapping[str, Any]) -> pl.DataFrame:
+    """Named columns, arrays or lists, as a frame."""
+    import polars as pl
+
+    return pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
+
+
 def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:
     """Write named columns as the ending says; the file takes its place only when complete."""
     import polars as pl
 
     kind = check_target(path)
     if not isinstance(columns, pl.DataFrame):
-        columns = pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
+        columns = as_frame(columns)
     if kind == "text in columns":
         columns = pl.DataFrame({defused(c.name): [defused(cell) for cell in c.to_list()] for c in columns})
     with writing(path) as file:
