@@ -67,7 +67,7 @@ def test_a_run_with_votes_resumes_to_the_same_bits(name: str, tmp_path: Path) ->
         resumed = classifier(name, [*callbacks, Checkpoint(folder, resume=True)]).fit(x, candidates, **clean)
         assert bits(resumed) == bits(whole), at
     other = replace(candidates, evidence=replace(candidates.evidence, weight=2 * candidates.evidence.weight))
-    with pytest.raises(ValueError, match="a checkpoint of another run .*other votes"):
+    with pytest.raises(ValueError, match=r"a checkpoint of another run .*other votes"):
         classifier(name, [*callbacks, Checkpoint(folder, resume=True)]).fit(x, other, **clean)
 
 
