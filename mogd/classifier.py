@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from mogd.advice import CleanSetAdvice, clean_set_advice
-from mogd.algorithms import algorithm_of, make_method
+from mogd.algorithms import ALGORITHMS, algorithm_of, make_method
 from mogd.callbacks import make_callback
 from mogd.callbacks.base import Augment, Callback
 from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
@@ -84,7 +84,6 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     takes_images = True
     takes_compressed = True
-    takes_sparse = True
     takes_lazy = True
     module_: nn.Module
     method_: Method
@@ -151,6 +150,14 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def takes_sparse(self) -> bool:  # type: ignore[override]
+        """Whether X may be sparse: not where the method looks at all rows at once."""
+        method = self.method
+        if isinstance(method, str) and method in ALGORITHMS:
+            method = make_method(method)
+        return not getattr(method, "needs_all_rows", False)
 
     def set_params(self, **params: Any) -> Self:
         """As in scikit-learn; `method__x` also works while `method` is still a name."""
@@ -411,10 +418,10 @@ def _on_device(candidates: Matrix, device: torch.device) -> RowsOf:
 
 def _check_size(rows: Rows, method: Method) -> None:
     """Refuse what needs all features, or all cells of a matrix, where these are not in memory."""
-    if method.needs_all_rows and not isinstance(rows.X, np.ndarray):
+    if method.needs_all_rows and isinstance(rows.X, LazyRows):
         raise ValueError(
-            f"{type(method).__name__} looks at all rows at once, so that X can be neither sparse nor on the disk: pass "
-            "an array, or choose another method"
+            f"{type(method).__name__} looks at all rows at once, so that X cannot stay on the disk: pass "
+            "np.asarray(X), or choose another method"
         )
     if not sp.issparse(rows.candidates):
         return
