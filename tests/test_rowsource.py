@@ -14,10 +14,14 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import mogd
+import mogd.classifier
+import mogd.estimator
+import mogd.methods.meta
 from mogd import PartialLabelClassifier, arrowfiles, rowsource
 from mogd.algorithms import ALGORITHMS, make
 from mogd.arrowfiles import open_rows, read_column
 from mogd.callbacks.checkpoint import Checkpoint
+from mogd.conformal import cross_calibrate
 from mogd.methods.rows import StreamedRows, epoch_order
 from mogd.rowsource import LazyRows, on_disk
 from mogd.selection import inner_score
@@ -261,3 +265,40 @@ def test_text_without_a_dense_copy() -> None:
     X.data[3] = np.nan
     with pytest.raises(ValueError, match="X contains NaN or infinity in row 1"):
         PartialLabelClassifier("cc").fit(X, sets)
+
+
+def test_sparse_rows_are_calibrated_and_saved(tmp_path: Path) -> None:
+    x, y, sets = problem()
+    x[np.abs(x) < 0.8] = 0
+    X, clean = sp.csr_array(x[60:]), {"X_val": sp.csr_array(x[:60]), "y_val": y[:60]}
+    model = classifier("cc").fit(X, sets[60:], **clean)
+    found = cross_calibrate(model, X, sets[60:], **clean, n_splits=3)
+    assert len(found) == 60
+    mogd.save(model, tmp_path / "model")
+    assert np.array_equal(mogd.load(tmp_path / "model").predict_proba(X), model.predict_proba(X))
+
+
+def test_many_sparse_clean_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the number that one gradient takes, clean rows stay sparse."""
+    monkeypatch.setattr(mogd.classifier, "MOST_CLEAN_ROWS", 20)
+    monkeypatch.setattr(mogd.methods.meta, "MOST_CLEAN_ROWS", 20)
+    x, y, sets = problem()
+    x[np.abs(x) < 0.8] = 0
+    here, there = (
+        classifier("mogd").fit(form(x[40:]), sets[40:], X_val=form(x[:40]), y_val=y[:40])
+        for form in (np.array, sp.csr_array)
+    )
+    assert np.array_equal(here.confidence_, there.confidence_)
+
+
+def test_rows_with_one_candidate_are_the_clean_ones_of_a_table_on_the_disk(
+    mapped: np.memmap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, _, sets = problem()
+    here, there = (classifier("mogd").fit(rows, sets[40:]) for rows in (x[40:].copy(), mapped))
+    assert np.array_equal(here.confidence_, there.confidence_)
+    with pytest.raises(ValueError, match="rows on the disk cannot be left out of training"):
+        make("mogd-paper").fit(mapped, sets[40:])
+    monkeypatch.setattr(mogd.estimator, "DENSE_CELLS", 100)
+    with pytest.raises(ValueError, match="rows with one candidate are too many to be kept in memory"):
+        classifier("mogd").fit(mapped, sets[40:])
