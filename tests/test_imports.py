@@ -64,6 +64,7 @@ MAY_IMPORT = {
         "onnxfile",  # `model.to_onnx()`, loaded when it is called
     },
     "onnxfile": set(),
+    "plots": {"candidates", "metrics"},
     "algorithms": {"estimator", "methods", "classical", "classifier"},
     "modelfolder": {"datasets"},
     "saving": FACE | {"modelfolder", "datasets", "callbacks", "conformal"},
