@@ -71,6 +71,7 @@ MAY_IMPORT = {
         "onnxfile",  # `model.to_onnx()`, loaded when it is called
     },
     "onnxfile": set(),
+    "plots": {"candidates", "metrics"},
     "algorithms": {"estimator", "methods", "classical", "classifier", "auto"},
     "modelfolder": {"datasets"},
     "auto": {"estimator", "choice"},

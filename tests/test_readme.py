@@ -39,16 +39,18 @@ def test_links_lead_somewhere() -> None:
     assert not missing
 
 
-# refuses what the README's own install line does not bring
+# without what the README's own install line does not bring
 WITHOUT_EXTRAS = """
 import sys
 
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {extras!r}:
-            raise ModuleNotFoundError(f"no module named {{name}}", name=name)
+from importlib.machinery import PathFinder
 
-sys.meta_path.insert(0, Refuse())
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] in {extras!r} else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 from mogd.cli import main
 main()
 """
