@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from mogd import distributed
 from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import algorithm_of, make_method
 from mogd.callbacks import make_callback
@@ -175,7 +176,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             rows, trains = rows.single_as_clean(train=method.train_on_clean)
         self.n_clean_ = len(rows.clean_y)
         device = self._device()
-        seed = self._seed()
+        seed = distributed.from_first(self._seed())
         generator = torch.Generator().manual_seed(seed)
         with seeded(seed, device):
             data = self._tensors(rows, device)
@@ -222,7 +223,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             "clean_weight": self.clean_weight,
             "profile": profile.as_dict(),
         }
-        return [*chosen, make_callback("progress-bar")] if self.verbose > 0 else chosen
+        return [*chosen, make_callback("progress-bar")] if self.verbose > 0 and distributed.is_first() else chosen
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()

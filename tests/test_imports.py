@@ -41,17 +41,19 @@ MAY_IMPORT = {
     "optim": set(),
     "nextrows": {"candidates"},
     "datasets": BELOW | {"wording"},
-    "methods": BELOW,
+    "distributed": set(),
+    "methods": BELOW | {"distributed"},
     "guard": {"candidates"},
-    "callbacks": {"methods", "datasets", "guard", "evidence", "crowd"},
+    "callbacks": {"methods", "datasets", "guard", "evidence", "crowd", "distributed"},
     "config": {"methods"},
     "estimator": BELOW | {"report"},  # `model.report()`, loaded when it is called
     "classical": BELOW | {"estimator"},
-    "training": {"methods", "callbacks", "guard", "optim"},
+    "training": {"methods", "callbacks", "guard", "optim", "distributed"},
     "classifier": BELOW
     | {
         "estimator",
         "advice",
+        "distributed",
         "methods",
         "callbacks",
         "config",

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import mogd
+from mogd import distributed
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint_files import places, read_last, write
 from mogd.callbacks.state import Tensors, put_back, take_apart
@@ -60,6 +61,8 @@ class Checkpoint(Callback):
         return True
 
     def on_save_point(self, run: Run) -> None:
+        if not distributed.is_first():  # all ranks have the same state
+            return
         epoch, last = run.at.epoch, run.stop or run.at.epoch >= run.settings.epochs
         if epoch % self.every and not last:
             return
@@ -77,7 +80,8 @@ class Checkpoint(Callback):
         again = f"Checkpoint({str(self.folder)!r}, resume=True) (in the shell --checkpoint {self.folder} --resume)"
         if run.optimizer is None:
             return f"no epoch had begun, so {again} starts from the beginning"
-        self._save(run)
+        if distributed.is_first():
+            self._save(run)
         return f"it is saved; go on with {again}"
 
     def _save(self, run: Run) -> None:

@@ -63,6 +63,7 @@ def fit(
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
     from mogd.cli.fit_summary import choose
+    from mogd.cli.ranks import joined
     from mogd.modelfolder import saved_here
     from mogd.saving import check_saving
 
@@ -79,15 +80,16 @@ def fit(
     if calibrate and clean["y_val"] is None:
         raise ValueError("--calibrate needs clean rows: name them by --clean COL or --clean FILE")
     clean["candidates_val"] = data.clean_candidates if clean["y_val"] is not None else None
-    with notes(), _interrupts():
+    with joined() as is_first, notes(), _interrupts():
         used, model, comparison = choose(method, data, build, compare)
         if checkpoint is not None or resume:
             _add_checkpoint(model, used, checkpoint, resume)
         model.fit(data.X, data.candidates, **clean)
         if calibrate:
             _calibrate(model, data, clean)
-    _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
-    _summary(data, model, out, replaced, used, comparison, as_json)
+    if is_first:
+        _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
+        _summary(data, model, out, replaced, used, comparison, as_json)
 
 
 @app.command()

@@ -116,6 +116,7 @@ class Method(BaseEstimator):
     needs_clean_set = False
     updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
+    one_process: str = ""  # why several processes cannot share its batches, where they cannot
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
 
     @property
@@ -129,6 +130,10 @@ class Method(BaseEstimator):
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """What to optimise beside the model."""
+        return []
+
+    def row_state(self) -> list[Tensor]:
+        """What it keeps of every row beside the confidence, as tensors that the row's visits change."""
         return []
 
     def init_confidence(self, candidates: Tensor) -> Tensor:

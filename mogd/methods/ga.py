@@ -12,6 +12,8 @@ from mogd.methods.base import Batch, Method, Output, TrainingData
 class GA(Method):
     """Every label that a row rules out is a complementary label; where a class's risk turns negative, step back up."""
 
+    one_process = "its loss compares the classes of a whole batch, of which each process would see a part"
+
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         pairs = data.weight @ (~data.candidates).to(data.weight.dtype)
         self.prior_ = valid_prior(pairs / pairs.sum().clamp(min=1e-12))  # π̄_k, over the whole training set

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import posterior
 from mogd.methods.meta import MetaObjective
-from mogd.methods.priors import PRIORS, make_prior
+from mogd.methods.priors import PRIORS, LastVisit, make_prior
 from mogd.methods.steps import StepRule, sum_normalised
 
 CHOICES = {"prior": PRIORS, "normalize": ("softmax", "sum"), "meta": ("auto", "all", "head")}
@@ -84,6 +84,9 @@ class MoGD(Method):
         self.meta_ = MetaObjective(model, data, generator, head=head, halves=shrink) if self.has_step else None
         self.step_ = StepRule(self.strength, self.beta, shrink, data, self.meta_.every if self.meta_ else 1)
         self.prior_ = make_prior(self.prior, data)
+
+    def row_state(self) -> list[Tensor]:
+        return [self.prior_.seen] if isinstance(self.prior_, LastVisit) else []
 
     def forward(self, model: nn.Module, batch: Batch) -> Output:
         if self.meta_ is None:

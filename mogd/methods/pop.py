@@ -39,6 +39,9 @@ class POP(Method):
         self.sum_ = torch.zeros_like(data.candidates, dtype=data.weight.dtype)  # of the window's confidences
         self.threshold_ = self.threshold
 
+    def row_state(self) -> list[Tensor]:
+        return [self.sum_]
+
     def confidence(self, out: Output, batch: Batch) -> Tensor:
         return restricted(batch.confidence, batch.candidates)  # the set may have shrunk since the last visit
 

@@ -39,6 +39,7 @@ class VALEN(Method):
 
     updates_confidence = True
     uses_log_prior = True
+    one_process = "its loss joins neighbours that meet in a batch, and these would be in different processes"
 
     def __init__(
         self,
