@@ -6,7 +6,8 @@
 The first table has the share of rows resolved to the truth, with a further rater who is useless (random labels) or
 malicious (a fixed permutation of the truth); below it, the raters' reliabilities and the exponents of the last method.
 `--text` has the text too (TF-IDF of words and pairs, 256 components) and holds out a fifth of the rows to predict. It
-writes a JSON line for each run, leaves out those that the file has, and prints the means of all.
+writes a JSON line for each run, leaves out those that the file has, and prints the means: of three draws, and of ten
+for the raters alone.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ WITH_TEXT: dict[str, tuple[str, dict[str, Any]]] = {
     "MoGD, sets alone": ("mogd", {**LEARNING, "callbacks": ["loss-schedule", "clean-weight"]}),
     'CC, candidate_noise="auto"': ("cc", {**LEARNING, "candidate_noise": "auto"}),
 }
+ON_MORE_DRAWS = ("majority", "Dawid–Skene", BEST, "majority, C=100", "CC", "MoGD")
 
 
 class Rated(NamedTuple):
@@ -136,14 +138,20 @@ def with_text(rated: Rated, features: np.ndarray, label: str, seed: int) -> dict
     }
 
 
-def record_all(path: Path, n_seeds: int) -> list[dict[str, Any]]:
+def runs(n_seeds: int, n_alone: int) -> list[tuple[int, int, str, str]]:
+    """Seed, raters, further rater and method of each run: every method on some draws, then fewer on more of them."""
+    every = [*product(range(n_seeds), (3, 5), FURTHER, WITH_TEXT)]
+    return [*every, *product(range(n_seeds, n_alone), (3, 5), ("none",), ON_MORE_DRAWS)]
+
+
+def record_all(path: Path, n_seeds: int, n_alone: int) -> list[dict[str, Any]]:
     """Every run with text, those that the file has read from it."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     records = [json.loads(line) for line in lines]
     done = {tuple(record[key] for key in KEYS) for record in records}
     for name in ("nyt", "tweets"):
         features = text_features(read_rated(name, 3).text)
-        for seed, n_raters, further, label in product(range(n_seeds), (3, 5), FURTHER, WITH_TEXT):
+        for seed, n_raters, further, label in runs(n_seeds, n_alone):
             key = dict(zip(KEYS, (name, n_raters, further, seed, label), strict=True))
             if tuple(key.values()) in done:
                 continue
@@ -172,10 +180,11 @@ def text_features(text: list[str]) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--alone", type=int, default=10, help="draws of the raters alone, with --text")
     parser.add_argument("--text", type=Path, metavar="RECORDS")
     options = parser.parse_args()
     if options.text is not None:
-        print_means(record_all(options.text, options.seeds))
+        print_means(record_all(options.text, options.seeds, options.alone))
         return
     for name in ("nyt", "tweets", "cifar10n"):
         for n_raters in (3,) if name == "cifar10n" else (3, 5):

@@ -4,10 +4,10 @@
     python -m benchmarks.held_out_images uniform --q 0.5 0.7 --only CC default
     python -m benchmarks.held_out_images cifar10 --q 0.1 --n-clean 32 128 --seeds 3 --only CC default
 
-`instance-dependent` has 12,000 rows and the small CNN of the recipe of that name, `cifar10-instance-dependent` 4,000
-rows and its Wide-ResNet, `uniform` 55,000 rows and the linear model of fashion-linear, `cifar10` 5,000 rows and the
-ConvNet of cifar-convnet. The candidates are made and the models scored on training images alone; the test images are
-never read.
+`instance-dependent` has 12,000 rows of Fashion-MNIST and a small CNN, `cifar10-instance-dependent` 4,000 rows and a
+narrow Wide-ResNet, `uniform` 55,000 rows and the linear model of fashion-linear, `cifar10` 5,000 rows and a narrow
+ConvNet; the kinds `airbench…` have 8,000 rows of CIFAR-10 and a quarter of airbench's width. The candidates are made
+and the models scored on training images alone; the test images are never read.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from benchmarks.airbench_epochs import SETTINGS as AIRBENCH_SETTINGS
 from benchmarks.training_folds import score
 from mogd.candidates import Candidates
 from mogd.datasets import PartialDataset, Split, load_images, protocol
@@ -49,6 +50,8 @@ RESNET: dict[str, Any] = {
     "batch_size": 64,
     "weight_decay": 5e-4,
 }
+# 8,000 rows in batches of 250: as many steps as 32,000 rows in batches of 1000
+AIRBENCH: dict[str, Any] = AIRBENCH_SETTINGS | {"backbone_params": {"width": 0.25}, "epochs": 8, "batch_size": 250}
 
 
 class Kind(NamedTuple):
@@ -69,6 +72,8 @@ KINDS = {
     ),
     "uniform": Kind("fashion-mnist", 55000, 5000, LINEAR, {"generator": "binomial"}),
     "cifar10": Kind("cifar10", 5000, 5000, CONVNET, {"generator": "binomial"}),
+    "airbench": Kind("cifar10", 8000, 5000, AIRBENCH, {"generator": "binomial"}),
+    "airbench-instance-dependent": Kind("cifar10", 8000, 5000, AIRBENCH, INSTANCE | {"network": AIRBENCH}),
 }
 PRETRAINED = ["clean-weight", "clean-pretraining"]
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -35,46 +35,61 @@ REFINEMENTS: list[dict[str, Any]] = [
     {"name": "loss-schedule"},
     {"name": "candidate-set-head"},
     {"name": "clean-pretraining", "fraction": 0.1},
+    {"name": "candidate-cleaning", "alpha": 0.1},
+    {"name": "candidate-noise", "rate": 0.05},
     {"name": "early-stopping", "patience": 25},
 ]
 TABLE = {"backbone": "mlp", "backbone_params": {"hidden": (16,)}, "epochs": 30}  # with dropout and BatchNorm
 IMAGES = {"backbone": "cnn", "augment": "randaugment", "epochs": 6}
 
 
-def cases() -> list[tuple[str, bool]]:
-    """Every deep method on a table, and one of them on augmented images."""
+def cases() -> list[tuple[str, str]]:
+    """Every deep method on a table, and one of them on augmented images and on annotators' votes."""
     from mogd.algorithms import DEEP
 
-    return [*((name, False) for name in DEEP), ("mogd", True)]
+    return [*((name, "table") for name in DEEP), ("mogd", "images"), ("mogd", "votes")]
 
 
-def usable(name: str) -> list[dict[str, Any]]:
-    """All callbacks but those that the method refuses."""
+def usable(name: str, data: str) -> list[dict[str, Any]]:
+    """All callbacks but those that the method or the data refuse."""
     from mogd.algorithms import make_method
 
     method = make_method(name)
-    refused = {"loss-schedule": not method.uses_surrogate, "clean-pretraining": not method.train_on_clean}
-    return [callback for callback in REFINEMENTS if not refused.get(callback["name"])]
+    refused = {
+        "loss-schedule": not method.uses_surrogate,
+        "clean-pretraining": not method.train_on_clean,
+        "candidate-noise": not method.uses_log_prior,
+    }
+    own = [callback for callback in REFINEMENTS if not refused.get(callback["name"])]
+    return [*own, {"name": "source-opinions"}] if data == "votes" else own
 
 
-def fit(name: str, images: bool, folder: str | None, out: str) -> None:
+def fit(name: str, data: str, folder: str | None, out: str) -> None:
     """One run, with checkpoints where a folder is given; the digest of what it learned is written to `out`."""
     import numpy as np
     from sklearn.datasets import load_digits
 
     from mogd import make
     from mogd.callbacks.checkpoint import Checkpoint
+    from mogd.candidates import as_candidates
 
     x, y = load_digits(return_X_y=True)
-    candidates = np.random.default_rng(0).random((len(y), 10)) < 0.3
-    candidates[np.arange(len(y)), y] = True
+    rng = np.random.default_rng(0)
+    if data == "votes":  # of three annotators, who err three times in ten
+        said = [np.where(rng.random(len(y)) < 0.7, y, rng.integers(10, size=len(y))) for _ in range(3)]
+        candidates: Any = as_candidates(np.stack(said, axis=1), form="annotators", classes=range(10))
+    else:
+        candidates = rng.random((len(y), 10)) < 0.3
+        candidates[np.arange(len(y)), y] = True
+    images = data == "images"
     x = (x.reshape(-1, 1, 8, 8) * 15).astype(np.uint8) if images else x / 16
-    callbacks = [*usable(name), *([] if folder is None else [Checkpoint(folder, resume=True)])]
+    callbacks = [*usable(name, data), *([] if folder is None else [Checkpoint(folder, resume=True)])]
     settings: dict[str, Any] = {"batch_size": 30, "lr": 0.05, "random_state": 0, **(IMAGES if images else TABLE)}
+    own = {"candidates_val": candidates[:40]} if data == "votes" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         model: Any = make(name, callbacks=callbacks, **settings)
-        model.fit(x[40:160], candidates[40:160], X_val=x[:40], y_val=y[:40])
+        model.fit(x[40:160], candidates[40:160], X_val=x[:40], y_val=y[:40], **own)
     digest = hashlib.sha256(model.confidence_.tobytes())
     for tensor in model.module_.state_dict().values():
         digest.update(tensor.numpy().tobytes())
@@ -83,7 +98,7 @@ def fit(name: str, images: bool, folder: str | None, out: str) -> None:
 
 
 def run(
-    context: Any, case: tuple[str, bool], folder: Path | None, out: Path, after: float | None = None
+    context: Any, case: tuple[str, str], folder: Path | None, out: Path, after: float | None = None
 ) -> tuple[bool, float]:
     """The case in a process of its own, killed after so many seconds: whether it was, and how long it took."""
     began = time.perf_counter()
@@ -109,7 +124,7 @@ def main() -> None:
     context.set_forkserver_preload(PRELOADED)
     draws, trials = random.Random(options.seed), []
     with tempfile.TemporaryDirectory() as place:
-        expected: dict[tuple[str, bool], tuple[str, float]] = {}
+        expected: dict[tuple[str, str], tuple[str, float]] = {}
         while len(trials) < options.kills:
             case = cases()[len(trials) % len(cases())]
             folder, out = Path(place, f"{time.monotonic_ns()}"), Path(place, "digest")
@@ -132,8 +147,8 @@ def main() -> None:
             trials.append(
                 {
                     "method": case[0],
-                    "data": "images" if case[1] else "table",
-                    "callbacks": [callback["name"] for callback in usable(case[0])],
+                    "data": case[1],
+                    "callbacks": [callback["name"] for callback in usable(*case)],
                     "killed_after": round(after, 3),
                     "of_seconds": round(seconds, 3),
                     "checkpoint": reached[-1] if reached else None,

@@ -88,8 +88,13 @@ STUDIES: dict[str, dict[str, Variant]] = {
         "warm-up 0": ("mogd", {"warmup": 0.0}),
         "finish 0": ("mogd", {"finish": 0.0}),
         "warm-up 0, finish 0": ("mogd", {"warmup": 0.0, "finish": 0.0}),
-        **{f"weight decay {w}": ("mogd", {"weight_decay": w}) for w in (1e-4, 3e-3, 1e-2)},
         **{f"lr {lr}": ("mogd", {"lr": lr}) for lr in (0.01, 0.025, 0.1, 0.2)},
+    },
+    "decay": {
+        f"{name}, weight decay {w}": (algorithm, {**own, "weight_decay": w})
+        for name, (algorithm, own) in BASE.items()
+        if name in ("MoGD", "CC")
+        for w in (1e-3, 3e-4, 3e-3, 1e-2)
     },
     "backbone": {
         f"{name}, {backbone}, {scale}": (algorithm, {**own, "backbone": backbone, "scale": scale})

@@ -3,9 +3,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mogd.algorithms import ALGORITHMS
+from mogd.callbacks import CALLBACKS
+
 if TYPE_CHECKING:
     from mogd.algorithms import make as make
     from mogd.algorithms import make_method as make_method
+    from mogd.arrowfiles import open_rows as open_rows
+    from mogd.auto import AutoClassifier as AutoClassifier
     from mogd.callbacks import make_callback as make_callback
     from mogd.callbacks.base import Callback as Callback
     from mogd.candidates import Candidates as Candidates
@@ -29,44 +34,14 @@ __version__ = "0.1.0"
 
 # name -> module; loaded on first use, so that `import mogd` needs no torch
 _PUBLIC = {
-    "CC": "mogd.methods.cc",
-    "CLPL": "mogd.classical.clpl",
+    "AutoClassifier": "mogd.auto",
     "Callback": "mogd.callbacks.base",
-    "CandidateCleaning": "mogd.callbacks.candidate_cleaning",
-    "CandidateNoise": "mogd.callbacks.candidate_noise",
-    "CandidateSetHead": "mogd.callbacks.candidate_set_head",
     "Candidates": "mogd.candidates",
-    "ClassWeight": "mogd.callbacks.class_weight",
-    "CleanPretraining": "mogd.callbacks.clean_pretraining",
-    "CleanWeight": "mogd.callbacks.clean_weight",
-    "CroSel": "mogd.methods.crosel",
-    "D2CNN": "mogd.methods.d2cnn",
+    "Checkpoint": "mogd.callbacks.checkpoint",
     "DataProfile": "mogd.config",
-    "DawidSkene": "mogd.classical.dawidskene",
-    "EXP": "mogd.methods.exp",
-    "EarlyStopping": "mogd.callbacks.early_stopping",
     "Evidence": "mogd.evidence",
-    "GA": "mogd.methods.ga",
-    "IPAL": "mogd.classical.ipal",
-    "LWS": "mogd.methods.lws",
-    "LossSchedule": "mogd.callbacks.loss_schedule",
-    "MSE": "mogd.methods.mse",
-    "Majority": "mogd.classical.majority",
     "Method": "mogd.methods.base",
-    "MoGD": "mogd.methods.mogd",
-    "PCE": "mogd.methods.pce",
-    "PLECOC": "mogd.classical.plecoc",
-    "PLKNN": "mogd.classical.plknn",
-    "PLSVM": "mogd.classical.plsvm",
-    "POP": "mogd.methods.pop",
-    "PRODEN": "mogd.methods.proden",
     "PartialLabelClassifier": "mogd.classifier",
-    "ProgressBar": "mogd.callbacks.progress_bar",
-    "RC": "mogd.methods.rc",
-    "SURE": "mogd.classical.sure",
-    "SourceOpinions": "mogd.callbacks.source_opinions",
-    "Supervised": "mogd.methods.supervised",
-    "VALEN": "mogd.methods.valen",
     "as_candidates": "mogd.candidates",
     "load": "mogd.saving",
     "load_encoder": "mogd.saving",
@@ -75,13 +50,17 @@ _PUBLIC = {
     "make_callback": "mogd.callbacks",
     "make_method": "mogd.algorithms",
     "next_to_label": "mogd.nextrows",
+    "open_rows": "mogd.arrowfiles",
     "read_table": "mogd.datasets.tables",
     "recommend": "mogd.config",
     "save": "mogd.saving",
     "select": "mogd.selection",
     "tune": "mogd.tuning",
 }
-__all__ = list(_PUBLIC)
+# the class of every algorithm and callback
+_PATHS = (*(algorithm.path for algorithm in ALGORITHMS.values()), *CALLBACKS.values())
+_PUBLIC |= {attribute: module for module, attribute in (path.split(":") for path in _PATHS) if "." not in attribute}
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

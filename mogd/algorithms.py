@@ -108,6 +108,7 @@ _TABLE = (
 
 ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in _TABLE}
 DEEP = tuple(a.name for a in _TABLE if a.is_deep)
+AUTO = "auto"  # in place of a name: the best of a handful, compared on the training rows
 
 
 def check_name(name: str, what: str = "the algorithm") -> None:
@@ -140,10 +141,18 @@ def make_method(name: str, **params: Any) -> Method:
 def make(name: str, **params: Any) -> PartialLabelEstimator:
     """Any algorithm of the library by its name, deep or classical, as an estimator with `fit` and `predict`.
 
+    "auto" is one that compares a handful of them on the training rows and fits the best (`AutoClassifier`).
+
     For a deep one, parameters of its method and of `PartialLabelClassifier` may stand side by side:
     `make("mogd", strength=0.5, epochs=50)`; `method__strength` names the method's own too. Every algorithm takes
     `random_state`; one that draws no random number has no use for it.
     """
+    if name == AUTO:
+        from mogd.auto import AutoClassifier
+
+        own = set(signature(AutoClassifier).parameters)
+        _refuse_unknown(name, set(params) - own, own)
+        return AutoClassifier(**params)
     check_name(name)
     algorithm = ALGORITHMS[name]
     own = algorithm.parameters()
@@ -156,11 +165,11 @@ def make(name: str, **params: Any) -> PartialLabelEstimator:
     shared = set(signature(PartialLabelClassifier).parameters) - {"method"}
     if both := sorted(own & shared & set(params)):
         raise ValueError(f"{both[0]} is a parameter of {name} and of PartialLabelClassifier: say method__{both[0]}")
-    params = {key.removeprefix("method__"): value for key, value in params.items()}
-    _refuse_unknown(name, set(params) - own - shared, own | shared)
-    of_method = {key: value for key, value in params.items() if key in own}
-    rest = {key: value for key, value in params.items() if key not in own}
-    return PartialLabelClassifier(method=algorithm.load()(**of_method), **rest)
+    of_method = {key.removeprefix("method__"): params.pop(key) for key in [*params] if key.startswith("method__")}
+    _refuse_unknown(f"the method {name}", set(of_method) - own, own)
+    of_method |= {key: params.pop(key) for key in [*params] if key in own}
+    _refuse_unknown(name, set(params) - shared, own | shared)
+    return PartialLabelClassifier(method=algorithm.load()(**of_method), **params)
 
 
 def _refuse_unknown(name: str, unknown: set[str], known: set[str]) -> None:

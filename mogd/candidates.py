@@ -9,10 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from mogd.compressed import Matrix, dense_or_refuse, filled, seen_classes, sizes, take_rows
 from mogd.evidence import Evidence, read_score_matrix
 from mogd.forms import (
     column_names,
@@ -36,9 +38,12 @@ class UnseenClassWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A checked 0/1 matrix, a row per example and a column per class; indexing selects rows and keeps the classes."""
+    """A checked 0/1 matrix, a row per example and a column per class; indexing selects rows and keeps the classes.
 
-    matrix: np.ndarray  # (n_rows, n_classes) bool
+    The matrix is dense up to `mogd.compressed.DENSE_CELLS` cells, and SciPy's `csr_array` above.
+    """
+
+    matrix: Matrix  # (n_rows, n_classes) bool
     classes: np.ndarray  # (n_classes,)
     evidence: Evidence | None = None  # who said it, of votes, annotators and scores
 
@@ -48,23 +53,26 @@ class Candidates:
 
     @property
     def sizes(self) -> np.ndarray:
-        return self.matrix.sum(axis=1)
+        return sizes(self.matrix)
 
     def __len__(self) -> int:
-        return len(self.matrix)
+        return int(self.matrix.shape[0])
 
     def __getitem__(self, rows: Any) -> Candidates:
         if isinstance(rows, tuple):  # scikit-learn's splitters index with (rows, ...)
             rows = rows[0]
         evidence = None if self.evidence is None else self.evidence[rows]
-        return Candidates(np.atleast_2d(self.matrix[rows]), self.classes, evidence)
+        return Candidates(take_rows(self.matrix, rows), self.classes, evidence)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.matrix, dtype=dtype or np.int8)
+        return np.array(dense_or_refuse(self.matrix, "np.asarray(candidates)"), dtype=dtype or np.int8)
 
     def label_sets(self) -> list[list[Any]]:
         """The same sets as lists of class names."""
-        return [self.classes[row].tolist() for row in self.matrix]
+        if isinstance(self.matrix, np.ndarray):
+            return [self.classes[row].tolist() for row in self.matrix]
+        names, ends = self.classes[self.matrix.indices].tolist(), self.matrix.indptr.tolist()
+        return [names[first:end] for first, end in pairwise(ends)]
 
     def describe(self) -> dict[str, float]:
         """Size, average number of candidates, and the shares of rows with one candidate and with all."""
@@ -93,10 +101,11 @@ def as_candidates(
 
     Parameters
     ----------
-    y : labels `(n,)`; a 0/1 matrix `(n, K)`, dense, sparse or a frame whose columns are the classes (also MAPIE's
-        prediction sets `(n, K, 1)`); a list or Series of lists or sets of labels; a frame of votes with the columns
-        task, worker (or annotator, performer), label and perhaps weight; one column per annotator; or scores of 0 or
-        more: a matrix `(n, K)`, or for each row a dict {label: score} or a list of (label, score) pairs.
+    y : labels `(n,)`; a 0/1 matrix `(n, K)`, dense, sparse (of a large one no dense copy is made) or a frame whose
+        columns are the classes (also MAPIE's prediction sets `(n, K, 1)`); a list or Series of lists or sets of labels;
+        a frame of votes with the columns task, worker (or annotator, performer), label and perhaps weight; one column
+        per annotator; or scores of 0 or more: a matrix `(n, K)`, or for each row a dict {label: score} or a list of
+        (label, score) pairs.
     classes : the class names, in the order of the columns; found in `y` when not given.
     form : one of "auto", "labels", "matrix", "sets", "votes", "annotators", "scores". "auto" recognises all but a
         matrix of scores, and annotators whose labels are numbers in an array, or nothing but 0 and 1 in a frame: these
@@ -136,15 +145,15 @@ def as_candidates(
         statements = read(y, form, rows, abstain, () if names is None else names.tolist())
         matrix, names, evidence = from_statements(statements, names)
     _check_length(matrix, n_rows)
-    bare = np.flatnonzero(~matrix.any(axis=1))
+    bare = np.flatnonzero(sizes(matrix) == 0)
     if len(bare) and empty == "all":
-        matrix[bare] = True
+        matrix = filled(matrix, bare)
     elif len(bare):
         raise ValueError(
             f"{name_rows(bare)} {'has' if len(bare) == 1 else 'have'} an empty candidate set: drop the row, or give it "
             f"every class if nothing is known of it (mogd.as_candidates(y, empty='all')){_annotators_hint(said, form)}"
         )
-    missing = np.flatnonzero(~matrix.any(axis=0))
+    missing = np.flatnonzero(~seen_classes(matrix))
     if len(missing) and unseen != "keep":
         _report_unseen(names[missing].tolist(), refuse=unseen == "error")
     return Candidates(matrix, names, evidence)
@@ -170,9 +179,10 @@ def _report_unseen(names: list[Any], *, refuse: bool) -> None:
     warnings.warn(f"{found}it is kept without rows; {way} silently", UnseenClassWarning, stacklevel=3)
 
 
-def _check_length(matrix: np.ndarray, n_rows: int | None) -> None:
-    if n_rows is not None and len(matrix) != n_rows:
-        raise ValueError(f"X has {n_rows} rows but y has {len(matrix)} candidate sets: they must have the same length")
+def _check_length(matrix: Matrix, n_rows: int | None) -> None:
+    found = matrix.shape[0]
+    if n_rows is not None and found != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {found} candidate sets: they must have the same length")
 
 
 __all__ = [

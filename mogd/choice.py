@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid
 
 from mogd.algorithms import ALGORITHMS, make
 from mogd.candidates import Candidates, as_candidates, as_labels
+from mogd.estimator import PartialLabelEstimator, Rows
 from mogd.selection import COVERING_BIAS, inner_score
 
 MOST_ROWS = 2000  # the comparison is made on a sample of so many partial rows: enough to rank, quick to fit
-EPOCHS = 40  # of a deep method, so that a comparison takes minutes
+EPOCHS = 40  # of a deep method at most, so that a comparison takes minutes
 N_SPLITS = 3
+TABLE_BACKBONES, IMAGE_BACKBONES = ("linear", "rbf", "mlp"), ("linear", "cnn")
+# docs/studies/rbf-backbone.md: kernels are at their best on features from 0 to 1
+SCALES = {"rbf": "minmax", "sure": "minmax"}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One thing to try: how it is called where a person reads it, the algorithm and its parameters."""
+    """One thing to try: how it is called where a person reads it, the algorithm and its parameters.
+
+    They are parameters of `base`, where one is given, or else of the algorithm at its defaults.
+    """
 
     label: str
     algorithm: str
     params: dict[str, Any] = field(default_factory=dict)
+    base: PartialLabelEstimator | None = field(default=None, repr=False)
+
+    def estimator(self, random_state: int, **more: Any) -> PartialLabelEstimator:
+        """What it stands for, unfitted; of `more` it takes the parameters that it has."""
+        if self.base is None:
+            model = make(self.algorithm, **{"scale": "standard"} | self.params)
+        else:
+            model = clone(self.base).set_params(**self.params)
+        own = model.get_params(deep=False)
+        settings = {"random_state": random_state, **more}
+        return model.set_params(**{name: value for name, value in settings.items() if name in own})
 
 
 @dataclass(frozen=True)
@@ -35,6 +56,9 @@ class Outcome:
     score: float | None
     seconds: float
     error: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.option.label}: {self.error or f'{self.score:.3f} in {self.seconds:.0f} s'}"
 
 
 @dataclass(frozen=True)
@@ -57,17 +81,67 @@ class Comparison:
         near = [o for o in self.outcomes if o.score is not None and o.score >= self.best.score - self.noise]
         return sorted(near, key=lambda o: o.seconds)
 
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values, the best first."""
+        rows = [
+            {
+                "label": o.option.label,
+                "algorithm": o.option.algorithm,
+                "params": {name: value for name, value in o.option.params.items() if isinstance(value, str)},
+                "estimated_accuracy": o.score,
+                "seconds": round(o.seconds, 2),
+                "error": o.error,
+            }
+            for o in self.outcomes
+        ]
+        best = {"best": self.best.option.label, "level": [o.option.label for o in self.level]}
+        return {**best, "noise": self.noise, "rows": self.n_rows, "clean_rows": self.n_clean, "methods": rows}
 
-def options(*, has_clean: bool, has_votes: bool, is_image: bool = False) -> list[Option]:
-    """What is worth trying on such rows, the quick ones first; only what this library has."""
+
+def options(
+    *,
+    has_clean: bool,
+    has_votes: bool,
+    is_image: bool = False,
+    is_compressed: bool = False,
+    allow_rows: bool = True,
+    scale: str | None = "auto",
+    epochs: int | None = None,
+) -> list[Option]:
+    """What is worth trying on such rows, the quick ones first.
+
+    is_compressed : whether the candidate sets are compressed sparse rows, which only deep ones take.
+    allow_rows : whether an algorithm may be tried that predicts from its training rows, so that a saved model holds
+        them. scale : a scaler for all of them; "auto" takes for each the one that its study found. epochs : of the
+        deep ones.
+    """
     deep = "mogd" if has_clean else "cc"
     name = ALGORITHMS[deep].label or ALGORITHMS[deep].path.split(":")[1]
-    backbones = ("linear", "cnn") if is_image else ("linear", "rbf", "mlp")
-    found = [Option("Majority vote", "majority"), Option("Dawid-Skene", "dawid-skene")] if has_votes else []
-    found += [] if is_image else [Option("SURE", "sure")]
-    found += [Option(f"{name}, {b}", deep, {"backbone": b, "epochs": EPOCHS}) for b in backbones]
-    known = set(_backbones())
-    return [o for o in found if o.algorithm in ALGORITHMS and o.params.get("backbone") in {None, *known}]
+    found = []
+    if has_votes and not is_compressed:
+        found += [Option("Majority vote", "majority"), Option("Dawid-Skene", "dawid-skene")]
+    if allow_rows and not is_image and not is_compressed:
+        found.append(Option("SURE", "sure"))
+    backbones = IMAGE_BACKBONES if is_image else TABLE_BACKBONES
+    of_deep = {} if epochs is None else {"epochs": epochs}
+    found += [Option(f"{name}, {b}", deep, {"backbone": b, **of_deep}) for b in backbones]
+    return [replace(o, params={**o.params, "scale": _scale(o) if scale == "auto" else scale}) for o in found]
+
+
+def deep_options(
+    base: PartialLabelEstimator, open_parts: Sequence[str], *, has_clean: bool, is_image: bool
+) -> list[Option]:
+    """What a `PartialLabelClassifier` may be where its method or its backbone is open."""
+    parts: dict[str, Sequence[str]] = {
+        "method": ("mogd" if has_clean else "cc", "proden"),
+        "backbone": IMAGE_BACKBONES if is_image else TABLE_BACKBONES,
+    }
+    grid = ParameterGrid({name: parts[name] for name in open_parts})
+    return [Option(", ".join(p.values()), p.get("method", ""), p, base) for p in grid]
+
+
+def _scale(option: Option) -> str:
+    return SCALES.get(option.params.get("backbone", option.algorithm), "standard")
 
 
 def compare(
@@ -90,10 +164,17 @@ def compare(
     """
     X = np.asarray(X)
     candidates = as_candidates(candidates, n_rows=len(X), unseen="keep")
+    if len(X) < n_splits:
+        raise ValueError(f"rows held out in turn compare the methods: {n_splits} are needed; got n_samples = {len(X)}")
     has_clean = y_val is not None and len(y_val) > 0
     if tried is None:
         has_votes = getattr(candidates, "evidence", None) is not None
-        tried = options(has_clean=has_clean, has_votes=has_votes, is_image=X.ndim > 2)
+        tried = options(
+            has_clean=has_clean,
+            has_votes=has_votes,
+            is_image=X.ndim > 2,
+            is_compressed=not isinstance(candidates.matrix, np.ndarray),
+        )
     if len(X) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(random_state).permutation(len(X))[:MOST_ROWS])
         X, candidates = X[rows], candidates[rows]
@@ -115,6 +196,21 @@ def compare(
     return Comparison(ranked, noise(candidates, n_clean), len(X), n_clean)
 
 
+def report(outcome: Outcome) -> None:
+    """A line of progress, beside what a program writes."""
+    print(outcome, file=sys.stderr, flush=True)
+
+
+def as_given(rows: Rows, classes: np.ndarray) -> dict[str, Any]:
+    """Checked rows as `compare` takes them."""
+    given: dict[str, Any] = {"X": rows.X, "candidates": Candidates(rows.candidates, classes, rows.evidence)}
+    if len(rows.clean_y):
+        given |= {"X_val": rows.clean_X, "y_val": classes[rows.clean_y]}
+        if rows.clean_candidates is not None:
+            given["candidates_val"] = Candidates(rows.clean_candidates, classes, rows.clean_evidence)
+    return given
+
+
 def noise(candidates: Candidates, n_clean: int) -> float:
     """The standard error of an estimate by `selection.pooled_accuracy`, at most; the bias is the same for all."""
     chance = (candidates.sizes - 1).mean() / max(candidates.shape[1] - 1, 1)
@@ -133,17 +229,10 @@ def _tried(
 ) -> Outcome:
     began = time.perf_counter()
     try:
-        params = {"scale": "standard", "unseen": "keep"} | option.params
-        model = make(option.algorithm, **params)
-        if "random_state" in model.get_params(deep=False):
-            model.set_params(random_state=seed)
+        model = option.estimator(seed, unseen="keep", verbose=0)
+        if "epochs" in model.get_params(deep=False):
+            model.set_params(epochs=min(EPOCHS, model.epochs))
         score = inner_score(model, X, candidates, **clean, n_splits=n_splits, random_state=seed)
     except (ValueError, ArithmeticError) as error:
         return Outcome(option, None, time.perf_counter() - began, str(error))
     return Outcome(option, score, time.perf_counter() - began)
-
-
-def _backbones() -> Sequence[str]:
-    from mogd.nets import BACKBONES
-
-    return tuple(BACKBONES)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.utils import check_random_state
@@ -18,22 +19,28 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from mogd.advice import CleanSetAdvice, clean_set_advice
-from mogd.algorithms import algorithm_of, make_method
-from mogd.callbacks import make_callback
+from mogd.algorithms import ALGORITHMS, algorithm_of, make_method
+from mogd.callbacks import CALLBACKS, make_callback
 from mogd.callbacks.base import Augment, Callback
 from mogd.callbacks.class_weight import balanced
+from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
 from mogd.config import DataProfile, recommend
 from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
+from mogd.memory import kept
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import forward_in_chunks, posterior
+from mogd.methods.meta import MOST_CLEAN_ROWS
+from mogd.methods.rows import CompressedRows, StreamedRows, by_rows
+from mogd.methods.rows import Rows as RowsOf
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
+from mogd.rowsource import LazyRows
 from mogd.threads import limited_to, threads_for
 from mogd.training import History, Settings, seeded, train
 from mogd.views import ViewAverage
 
 CallbackSpec = str | dict[str, Any] | Callback
 
-ROWS_AT_ONCE = 4096  # of a table in one pass of prediction
+OPEN = ("method", "backbone")  # parts that a comparison may choose
 PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
 FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
 
@@ -43,11 +50,15 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     Parameters
     ----------
-    method : the name of a deep method (`mogd methods` lists them) or a `Method` object.
-    backbone : "linear", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not trained.
+    method : the name of a deep method (`mogd methods` lists them) or a `Method` object; "auto" compares MoGD (CC, where
+        there are no clean rows) with PRODEN on the training rows and takes the better. `mogd.make("auto")` compares
+        classical ones too.
+    backbone : "linear", "rbf", "mlp", …, or any `torch.nn.Module` that gives one logit per class; it is copied, not
+        trained. "auto" compares linear, rbf and mlp (for images, linear and cnn) and takes the best.
     backbone_params : parameters of a backbone given by name.
-    epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay : the optimizer is "sgd", "adamw" or "muon" (for
-        convolutions, beside SGD for the rest).
+    epochs, batch_size, optimizer, lr, momentum, nesterov : the optimizer is "sgd", "adamw" or "muon" (for convolutions,
+        beside SGD for the rest).
+    weight_decay : "auto" is 1e-3, and 3e-3 on kernel features.
     schedule : "cosine" or "linear" (to zero), "constant" or "step" (× `lr_gamma` every `lr_step` epochs).
     callbacks : "auto" takes those that `mogd.config.recommend` names for the data and that the method has room for; a
         list holds `Callback` objects, names of recommended ones ("loss-schedule", …), tables such as
@@ -73,17 +84,22 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     Attributes
     ----------
-    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates.
+    module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates; above
+        `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate. With `augment` it is
+        found on the rows themselves after the last epoch, where training saw altered copies.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
-    method_ : the method with its parameters. classes_ : the class names.
+    method_ : the method with its parameters. backbone_ : the backbone that was used. classes_ : the class names.
     n_clean_ : how many clean rows there were.
     input_ : an array of no rows, of the shape and dtype of those trained on.
     """
 
     takes_images = True
+    takes_compressed = True
+    takes_lazy = True
     module_: nn.Module
     method_: Method
+    backbone_: str | nn.Module
     history_: History
     config_: dict[str, Any]
     input_: np.ndarray
@@ -101,7 +117,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         lr: float = 0.05,
         momentum: float = 0.9,
         nesterov: bool = False,
-        weight_decay: float = 1e-3,
+        weight_decay: float | str = "auto",
         schedule: str = "cosine",
         lr_step: float = 50,
         lr_gamma: float = 0.5,
@@ -150,6 +166,14 @@ class PartialLabelClassifier(PartialLabelEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    @property
+    def takes_sparse(self) -> bool:  # type: ignore[override]
+        """Whether X may be sparse: not where the method looks at all rows at once."""
+        method = self.method
+        if isinstance(method, str) and method in ALGORITHMS:
+            method = make_method(method)
+        return not getattr(method, "needs_all_rows", False)
+
     def set_params(self, **params: Any) -> Self:
         """As in scikit-learn; `method__x` also works while `method` is still a name."""
         if isinstance(params.get("method", self.method), str) and any(key.startswith("method__") for key in params):
@@ -182,11 +206,13 @@ class PartialLabelClassifier(PartialLabelEstimator):
         settings = self._settings()
         if not isinstance(self.method, (str, Method)):
             raise ValueError(f"method must be a name or a Method object; got {self.method!r}")
-        method = clone(make_method(self.method) if isinstance(self.method, str) else self.method)
+        named, self.backbone_, choice = self._settle(rows)
+        method = clone(make_method(named) if isinstance(named, str) else named)
         known = algorithm_of(method)
         if known is not None and known.needs_labels:
             _warn_of_unused(rows, method)
-        given, trains, clean_given = rows.candidates, np.ones(len(rows.X), dtype=bool), bool(len(rows.clean_y))
+        _check_size(rows, method)
+        given, trains, clean_given = rows.candidates, np.ones(rows.n_given, dtype=bool), bool(len(rows.clean_y))
         if clean_given and method.train_on_clean:
             rows = rows.join_clean(1.0 if self.clean_weight is None else self.clean_weight)
         elif not clean_given and method.needs_clean_set:
@@ -201,22 +227,52 @@ class PartialLabelClassifier(PartialLabelEstimator):
             self.input_ = np.empty((0, *data.x.shape[1:]), dtype=str(data.x.dtype).removeprefix("torch."))
             self.module_ = self._network(data.x, generator).to(device=device, dtype=self._dtype())
             callbacks = self._choose(method, data, clean_given)
+            settings = replace(settings, weight_decay=self.config_["weight_decay"])
             trained, data = _with_features(self.module_, data)
             augment = self._augmentation(data.x, generator)
-            with limited_to(self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))):
+            n_threads = self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))
+            with limited_to(n_threads), kept(data.x.ndim == 4):
                 confidence, self.history_ = train(
                     trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
                 )
                 if not method.updates_confidence:
-                    confidence = _final_confidence(trained, data, callbacks)
+                    confidence = _final_confidence(trained, data, callbacks, data.candidates)
+                elif augment is not None and method.is_posterior and not any(c.wants_features for c in callbacks):
+                    # its own are of altered copies of the rows, and of the network before the last steps
+                    left = by_rows(lambda sets, values: sets & (values > 0), data.candidates, confidence)
+                    confidence = _final_confidence(trained, data, callbacks, left)
         for callback in callbacks:
             self.config_ |= callback.findings()
+        self.config_ |= choice
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
         self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
-        self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
+        if isinstance(confidence, CompressedRows):
+            own = np.repeat(trains, sizes(given))
+            self.confidence_.data[own] = confidence.values[: own.sum()].cpu().numpy()
+        else:
+            self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
         if self.candidate_noise is not None:
             self.outside_ = ~given[np.arange(len(given)), self.confidence_.argmax(axis=1)]
+
+    def _settle(self, rows: Rows) -> tuple[str | Method, str | nn.Module, dict[str, Any]]:
+        """The method and the backbone of this fit; where one is "auto", by a comparison, which `config_` keeps."""
+        is_open = {name: isinstance(getattr(self, name), str) and getattr(self, name) == "auto" for name in OPEN}
+        if not any(is_open.values()):
+            return self.method, self.backbone, {}
+        from mogd.choice import as_given, compare, deep_options, report
+
+        base = clone(self).set_params(scale=None, classes=None, callbacks=_without_observers(self.callbacks))
+        has_clean, is_image = bool(len(rows.clean_y)), rows.X.ndim > 2
+        tried = deep_options(base, [name for name in OPEN if is_open[name]], has_clean=has_clean, is_image=is_image)
+        found = compare(
+            **as_given(rows, self.classes_),
+            tried=tried,
+            random_state=self._seed(),
+            on_outcome=report if self.verbose else None,
+        )
+        chosen = {"method": self.method, "backbone": self.backbone} | found.best.option.params
+        return chosen["method"], chosen["backbone"], {"choice": found.as_dict()}
 
     def _choose(self, method: Method, data: TrainingData, clean_given: bool) -> list[Callback]:
         """Fill in what the user left open, note it in `config_`, and return the callbacks of this run."""
@@ -241,6 +297,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             "method": {"name": _name(method), **method.get_params()},
             "callbacks": [{"name": callback.name(), **callback.get_params()} for callback in used],
             "clean_weight": self.clean_weight,
+            "weight_decay": advice["optimizer"]["weight_decay"] if self.weight_decay == "auto" else self.weight_decay,
             "profile": profile.as_dict(),
         }
         return [*chosen, make_callback("progress-bar")] if self.verbose > 0 else chosen
@@ -257,10 +314,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
             raise ValueError(f"class_weight names {', '.join(unknown)}, but the classes are {', '.join(names)}")
         return [float(given.get(name, 1.0)) for name in names]
 
-    def _scores(self, X: np.ndarray) -> np.ndarray:
+    def _scores(self, X: Any) -> np.ndarray:
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
 
-    def _logits(self, X: np.ndarray) -> Tensor:
+    def _logits(self, X: Any) -> Tensor:
         net, x = self._viewing(self.module_), self._as_input(X, self._device())
         with limited_to(self.n_threads or threads_for(net, x, min(len(x), ROWS_AT_ONCE))):
             return forward_in_chunks(net, x)
@@ -280,7 +337,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     def _load_state(self, state: Mapping[str, np.ndarray]) -> None:
         device = self._device()
-        self.input_ = state["input"]
+        self.input_, self.backbone_ = state["input"], self.backbone
         row = torch.from_numpy(np.zeros((1, *self.input_.shape[1:]), dtype=self.input_.dtype)).to(device)
         with seeded(0, device):
             self.module_ = self._network(row).to(device=device, dtype=self._dtype()).eval()
@@ -294,6 +351,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
                 raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
         for name in ("lr", "momentum", "weight_decay", "lr_step", "lr_gamma"):
             value = getattr(self, name)
+            if name == "weight_decay" and value == "auto":
+                continue
             if not isinstance(value, (int, float, np.number)) or not value >= 0:
                 raise ValueError(f"{name} must be a number of 0 or more; got {value!r}")
         if self.clean_weight is not None and self.clean_weight < 0:
@@ -319,8 +378,13 @@ class PartialLabelClassifier(PartialLabelEstimator):
             ) from None
         return device
 
-    def _as_input(self, X: np.ndarray, device: torch.device) -> Tensor:
-        """Images stay uint8 in memory; everything else becomes the network's dtype."""
+    def _as_input(self, X: Any, device: torch.device) -> Tensor:
+        """Images stay uint8 in memory; everything else becomes the network's dtype, sparse rows and those on the disk
+        when they are asked for."""
+        if isinstance(X, LazyRows):
+            return cast(Tensor, StreamedRows(X, self._dtype(), device))
+        if sp.issparse(X):
+            return cast(Tensor, CompressedRows.of(X, device, self._dtype()))
         if X.dtype == np.uint8 and X.ndim > 2:
             images = torch.from_numpy(np.ascontiguousarray(X)).to(device)
             return images.unsqueeze(1) if X.ndim == 3 else images  # grey images may come without a channel axis
@@ -332,9 +396,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
         sets = rows.clean_candidates
         return TrainingData(
             x=self._as_input(rows.X, device),
-            candidates=torch.from_numpy(rows.candidates).to(device),
+            candidates=_on_device(rows.candidates, device),
             weight=torch.from_numpy(rows.weight).to(device=device, dtype=self._dtype()),
-            clean_x=self._as_input(rows.clean_X, device),
+            clean_x=self._as_input(_dense_if_few(rows.clean_X), device),
             clean_y=torch.from_numpy(rows.clean_y).to(device),
             epochs=self.epochs,
             is_clean=torch.from_numpy(rows.is_clean).to(device),
@@ -346,12 +410,12 @@ class PartialLabelClassifier(PartialLabelEstimator):
     def _network(self, x: Tensor, generator: torch.Generator | None = None) -> nn.Module:
         """The network for rows like `x`; with a generator it is a new one, which learns from `x` what it must first."""
         n_classes = len(self.classes_)
-        if isinstance(self.backbone, str):
-            net: nn.Module = make_backbone(self.backbone, x.shape[1:], n_classes, **(self.backbone_params or {}))
-        elif isinstance(self.backbone, nn.Module):
-            net = copy.deepcopy(self.backbone)
+        if isinstance(self.backbone_, str):
+            net: nn.Module = make_backbone(self.backbone_, x.shape[1:], n_classes, **(self.backbone_params or {}))
+        elif isinstance(self.backbone_, nn.Module):
+            net = copy.deepcopy(self.backbone_)
         else:
-            raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone!r}")
+            raise ValueError(f"backbone must be a name or a torch.nn.Module; got {self.backbone_!r}")
         if self.precision is not None:
             _compute_in(net, self.precision, self.dtype)
         normalize = Normalize(*channel_statistics(x)).to(x.device, self._dtype()) if x.dtype == torch.uint8 else None
@@ -394,23 +458,62 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> Tensor:
-    """The posterior of the trained network and of the opinions beside it that need no features of the run."""
-    index = torch.arange(len(data.x), device=data.x.device)
-    stored = data.candidates.to(data.weight.dtype)
-    batch = Batch(index, data.x, data.candidates, stored, data.weight, data.is_clean, progress=1.0)
-    out = Output(forward_in_chunks(net, data.x))
-    for callback in callbacks:
-        if not callback.wants_features:
-            callback.on_output(out, batch)
-    return posterior(out.opinion, data.candidates)
+def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], sets: RowsOf) -> RowsOf:
+    """The posterior on `sets` of the trained network and of the opinions beside it that need no features of the run."""
+
+    def resolved(sets: Tensor, candidates: Tensor, index: Tensor) -> Tensor:
+        x = data.x[int(index[0]) : int(index[-1]) + 1]
+        batch = Batch(
+            index,
+            x,
+            candidates,
+            candidates.to(data.weight.dtype),
+            data.weight[index],
+            data.is_clean[index],
+            progress=1.0,
+        )
+        out = Output(forward_in_chunks(net, x))
+        for callback in callbacks:
+            if not callback.wants_features:
+                callback.on_output(out, batch)
+        return posterior(out.opinion, sets)
+
+    return by_rows(resolved, sets, data.candidates, torch.arange(len(data.x), device=data.x.device))
+
+
+def _dense_if_few(clean_X: Any) -> Any:
+    """Clean rows as an array: each step looks at them. Where they are many, a step draws some."""
+    few = clean_X.shape[0] <= MOST_CLEAN_ROWS
+    return clean_X.toarray() if sp.issparse(clean_X) and few else clean_X
+
+
+def _on_device(candidates: Matrix, device: torch.device) -> RowsOf:
+    if sp.issparse(candidates):
+        return CompressedRows.of(candidates, device)
+    return torch.from_numpy(candidates).to(device)
+
+
+def _check_size(rows: Rows, method: Method) -> None:
+    """Refuse what needs all features, or all cells of a matrix, where these are not in memory."""
+    if method.needs_all_rows and isinstance(rows.X, LazyRows):
+        raise ValueError(
+            f"{type(method).__name__} looks at all rows at once, so that X cannot stay on the disk: pass "
+            "np.asarray(X), or choose another method"
+        )
+    if not sp.issparse(rows.candidates):
+        return
+    if method.needs_all_cells:
+        name = type(method).__name__
+        dense_or_refuse(rows.candidates, f"{name} keeps a weight for labels outside the sets too, and so")
+    if rows.evidence is not None:
+        dense_or_refuse(rows.candidates, f"learning what each source of {rows.evidence.kind} is worth")
 
 
 def _warn_of_unused(rows: Rows, method: Method) -> None:
-    n_ambiguous = int((rows.candidates.sum(axis=1) > 1).sum())
+    n_ambiguous = int((sizes(rows.candidates) > 1).sum())
     if n_ambiguous:
         warnings.warn(
-            f"{type(method).__name__} learns nothing from the {n_ambiguous} of {len(rows.X)} rows with several "
+            f"{type(method).__name__} learns nothing from the {n_ambiguous} of {rows.n_given} rows with several "
             "candidates: give it true labels, or choose a method for candidate sets",
             stacklevel=4,
         )
@@ -418,7 +521,7 @@ def _warn_of_unused(rows: Rows, method: Method) -> None:
 
 def _check_singles(rows: Rows, method: Method) -> None:
     """A method that needs clean rows and was given none takes the training rows with exactly one candidate."""
-    single = rows.candidates.sum(axis=1) == 1
+    single = sizes(rows.candidates) == 1
     if not single.any():
         raise ValueError(
             f"{type(method).__name__} needs clean rows: pass X_val=…, y_val=… to fit (a few dozen rows whose label you "
@@ -433,6 +536,11 @@ def _check_singles(rows: Rows, method: Method) -> None:
         )
 
 
+def _without_observers(callbacks: str | Sequence[CallbackSpec]) -> str | list[CallbackSpec]:
+    """The callbacks without those that only watch a run, such as its checkpoints."""
+    return callbacks if isinstance(callbacks, str) else [c for c in callbacks if not getattr(c, "observer", False)]
+
+
 def _resolve(
     wanted: Sequence[CallbackSpec],
     advice: dict[str, dict[str, Any]],
@@ -441,7 +549,7 @@ def _resolve(
     data: TrainingData,
 ) -> list[Callback]:
     """The callbacks of a run. Recommended ones that the method has no room for are left out; others are refused."""
-    recommended = {name: make_callback(name, **settings) for name, settings in advice.items() if name != "method"}
+    recommended = {name: make_callback(name, **settings) for name, settings in advice.items() if name in CALLBACKS}
     if not method.train_on_clean:
         recommended = {}  # they were chosen for methods that learn from the clean rows too
     found: list[Callback] = []

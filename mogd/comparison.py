@@ -11,6 +11,7 @@ from sklearn.model_selection import KFold
 
 from mogd.algorithms import make
 from mogd.candidates import Candidates
+from mogd.compressed import stacked, take_dense
 from mogd.estimator import PartialLabelEstimator
 from mogd.evidence import with_same_sources
 
@@ -131,7 +132,7 @@ def judge(
             belief = model.fit(X, candidates, **given).predict_proba(clean_X[held])
         else:
             joined = join(candidates, clean_candidates[held])
-            belief = model.fit(np.concatenate([X, clean_X[held]]), joined, **given).confidence_[len(X) :]
+            belief = take_dense(model.fit(np.concatenate([X, clean_X[held]]), joined, **given).confidence_[len(X) :])
         best = belief >= belief.max(axis=1, keepdims=True) - 1e-9
         right[held] = best[np.arange(len(held)), truth[held]] / best.sum(axis=1)
     return right
@@ -139,7 +140,7 @@ def judge(
 
 def join(first: Candidates, second: Candidates) -> Candidates:
     """The rows of both, the second behind the first, with what was said of them."""
-    matrix = np.concatenate([first.matrix, second.matrix])
+    matrix = stacked(first.matrix, second.matrix)
     before, after = with_same_sources(first.evidence, second.evidence)
     if before is None or after is None:
         return Candidates(matrix, first.classes)

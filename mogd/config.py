@@ -8,15 +8,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mogd.methods.base import TrainingData
 from mogd.methods.common import ends_in_linear, is_closed_form
+from mogd.methods.rows import CompressedRows, Rows
 from mogd.methods.steps import clean_ratio
 
 Settings = dict[str, Any]
 
+# of the head or of the whole network, where the user leaves it open; for a kernel's head 3e-4 to 1e-2 were tried
+# (studies/rbf-backbone.md)
+WEIGHT_DECAY, KERNEL_WEIGHT_DECAY = 1e-3, 3e-3
 # studies/clean-weight.md: 1, 3, 5 and 10 tried; 5 where one row in twenty or more is clean
 CLEAN_WEIGHT = 5.0
 # studies/clean-weight.md: on images a network memorises 128 heavy rows in the first half of the run
@@ -85,7 +90,9 @@ class DataProfile:
 
 
 def recommend(profile: DataProfile) -> dict[str, Settings]:
-    """Settings of the method (for parameters left at "auto") and of each callback that is worth its cost here."""
+    """Settings of the method and the optimizer, for parameters left at "auto", and of each callback that is worth its
+    cost here. MoGD's strength is 1 and its step shrunk whatever the network: docs/studies/strength.md, rbf-backbone.md.
+    """
     callbacks = {
         "source-opinions": {} if profile.sources else None,
         "clean-weight": _clean_weight(profile),
@@ -94,7 +101,9 @@ def recommend(profile: DataProfile) -> dict[str, Settings]:
         "clean-pretraining": _clean_pretraining(profile),
     }
     method = {"meta": "head" if profile.network == "convolutional" else "all"}
-    return {"method": method, **{name: found for name, found in callbacks.items() if found is not None}}
+    optimizer = {"weight_decay": KERNEL_WEIGHT_DECAY if profile.network == "kernel" else WEIGHT_DECAY}
+    found: dict[str, Settings] = {"method": method, "optimizer": optimizer}
+    return found | {name: settings for name, settings in callbacks.items() if settings is not None}
 
 
 def _loss_schedule(profile: DataProfile) -> Settings | None:
@@ -141,10 +150,23 @@ def network_kind(model: nn.Module) -> str:
     return "convolutional" if any(isinstance(m, nn.Conv2d) for m in model.modules()) else "mlp"
 
 
-def cooccurrence(candidates: Tensor) -> float:
+def cooccurrence(candidates: Rows) -> float:
     """How much more often the label that co-occurs most with another is in its sets than in all: a mean over labels."""
+    if not isinstance(candidates, Tensor):
+        return _sparse_cooccurrence(candidates)
     sets = candidates.float()
     together = sets.T @ sets
     count = together.diagonal()
     closer = together / count.clamp(min=1)[:, None] - count / max(len(sets), 1)
     return float((closer.fill_diagonal_(0).amax(dim=1) * count).sum() / count.sum().clamp(min=1))
+
+
+def _sparse_cooccurrence(candidates: CompressedRows) -> float:
+    """The same from the pairs that are together in some set: no other pair is above zero, the least that counts."""
+    sets = candidates.to_scipy().astype(np.float64)
+    together = (sets.T @ sets).tocsr()
+    count = torch.from_numpy(together.diagonal()).float()
+    label, other = (torch.from_numpy(part.astype(np.int64)) for part in together.nonzero())
+    closer = torch.from_numpy(together.data).float() / count[label] - count[other] / max(len(candidates), 1)
+    largest = torch.zeros_like(count).scatter_reduce_(0, label, torch.where(label == other, 0, closer), "amax")
+    return float((largest * count).sum() / count.sum().clamp(min=1))

@@ -19,7 +19,9 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 
 from mogd.candidates import as_candidates, as_labels
+from mogd.compressed import dense_or_refuse
 from mogd.estimator import PartialLabelEstimator
+from mogd.labels import n_rows_of
 from mogd.metrics import log_loss
 from mogd.selection import held_out_probabilities
 
@@ -134,7 +136,8 @@ def cross_calibrate(
     (the one of CV+ gives 1 − 2α), the study in docs/studies measures it. Kept as `model.calibration_`, and the
     probabilities of the partial rows as `model.held_out_`.
     """
-    checked = as_candidates(candidates, classes=model.classes, n_rows=len(X), unseen=model.unseen)
+    checked = as_candidates(candidates, classes=model.classes, n_rows=n_rows_of(X), unseen=model.unseen)
+    dense_or_refuse(checked.matrix, "calibration by further fits")
     clean_y = as_labels(y_val, checked.classes)
     own_sets = None if candidates_val is None else as_candidates(candidates_val, classes=checked.classes, unseen="keep")
     proba, clean_proba = held_out_probabilities(

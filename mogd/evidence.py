@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from mogd.compressed import Matrix, from_places
 from mogd.labels import is_frame, is_missing, name_rows, narrow, plain
 
 WORKER_NAMES = ("worker", "annotator", "performer")  # Crowd-Kit, Label Studio and Toloka each have their own
@@ -173,22 +174,24 @@ def read_score_lists(y: Iterable[Any]) -> Statements:
     return Statements(label[keep], row[keep], len(rows), *_one_source(weight[keep]), kind="scores")
 
 
-def read_score_matrix(values: Any) -> tuple[np.ndarray, Evidence]:
+def read_score_matrix(values: Any) -> tuple[Matrix, Evidence]:
     """Scores `(n, n_classes)`, dense or sparse: the 0/1 matrix of the positive ones, and the evidence."""
     if sp.issparse(values):
         sparse = values.tocsr().tocoo()  # in the order of the rows, repeated entries summed
         row, label, weight = sparse.row, sparse.col, np.asarray(sparse.data, dtype=np.float64)
         shape = values.shape
     else:
-        dense = np.asarray(plain(values), dtype=np.float64)
+        try:
+            dense = np.asarray(plain(values), dtype=np.float64)
+        except TypeError as error:
+            raise ValueError(f"scores must be numbers: {error}") from None
         if dense.ndim != 2:
             raise ValueError(f"scores must have shape (n, n_classes); got {dense.shape}")
         row, label = np.nonzero(dense != 0)
         weight, shape = dense[row, label], dense.shape
     keep = positive_scores(weight, row)
     row, label, weight = row[keep].astype(np.int64), label[keep].astype(np.int64), weight[keep]
-    matrix = np.zeros(shape, dtype=bool)
-    matrix[row, label] = True
+    matrix = from_places(row, label, shape)
     found = Statements(label, row, shape[0], *_one_source(weight), kind="scores").evidence(label)
     assert found is not None
     return matrix, found

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
+from mogd.compressed import Matrix, compact, from_places
 from mogd.evidence import (
     Evidence,
     Statements,
@@ -91,6 +92,17 @@ def _zero_one(values: np.ndarray) -> np.ndarray:
     return np.asarray(ok.all(axis=1)) if ok.ndim == 2 else np.zeros(len(values), dtype=bool)
 
 
+def _zero_one_stored(matrix: Any) -> np.ndarray:
+    """Which rows of a sparse matrix hold nothing but 0 and 1, where places that are stored twice count together."""
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    ok = np.ones(matrix.shape[0], dtype=bool)
+    wrong = np.flatnonzero((matrix.data != 0) & (matrix.data != 1))
+    ok[np.searchsorted(matrix.indptr, wrong, side="right") - 1] = False
+    return ok
+
+
 def without_level(y: Any) -> Any:
     """Prediction sets of one confidence level, `(n, K, 1)`, without their last axis."""
     values = plain(y)
@@ -103,21 +115,22 @@ def without_level(y: Any) -> Any:
     return values[:, :, 0]
 
 
-def from_matrix(y: Any, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    dense = y.toarray() if sp.issparse(y) else np.asarray(plain(y))
-    if dense.ndim != 2:
-        raise ValueError(f"a candidate matrix must have shape (n, n_classes); got {dense.shape}")
-    ok = _zero_one(dense)
+def from_matrix(y: Any, names: np.ndarray | None) -> tuple[Matrix, np.ndarray]:
+    matrix = y.tocsr() if sp.issparse(y) else np.asarray(plain(y))
+    if matrix.ndim != 2:
+        raise ValueError(f"a candidate matrix must have shape (n, n_classes); got {matrix.shape}")
+    ok = _zero_one_stored(matrix) if sp.issparse(matrix) else _zero_one(matrix)
     if not ok.all():
         raise ValueError(
             f"a candidate matrix holds only 0 and 1; {name_rows(np.flatnonzero(~ok))} "
             "hold something else: for one column per annotator use mogd.as_candidates(y, form='annotators'), for "
             "scores form='scores'"
         )
-    return dense.astype(bool), column_names(y, dense, names)
+    names = column_names(y, matrix, names)
+    return compact(matrix if sp.issparse(matrix) else matrix.astype(bool)), names
 
 
-def column_names(y: Any, matrix: np.ndarray, names: np.ndarray | None) -> np.ndarray:
+def column_names(y: Any, matrix: Matrix, names: np.ndarray | None) -> np.ndarray:
     """The classes of a matrix: as given, as its columns are named, or 0, 1, …"""
     if names is None:
         names = check_classes(list(y.columns)) if is_frame(y) and not sp.issparse(y) else np.arange(matrix.shape[1])
@@ -128,6 +141,13 @@ def column_names(y: Any, matrix: np.ndarray, names: np.ndarray | None) -> np.nda
 
 def read(y: Any, form: str, rows: Sequence[Any] | None, abstain: Any, names: Sequence[Any]) -> Statements:
     """Every other form as statements: a label, the row that holds it and, where known, who said so."""
+    try:
+        return _read(y, form, rows, abstain, names)
+    except TypeError as error:  # nested lists, dicts and the like where a label or a row is expected
+        raise ValueError(f"y cannot be read as {form}, whose labels are strings or numbers: {error}") from None
+
+
+def _read(y: Any, form: str, rows: Sequence[Any] | None, abstain: Any, names: Sequence[Any]) -> Statements:
     if form == "labels":
         return _read_labels(plain(y))
     if form == "sets":
@@ -151,7 +171,7 @@ def _warn_silent(statements: Statements, abstain: Any, names: Sequence[Any]) -> 
         shown = sorted(map(str, found))
         warnings.warn(
             f"{', '.join(map(repr, shown))} counts as a label: pass abstain={shown} if it means that nothing was said",
-            stacklevel=4,
+            stacklevel=5,
         )
     return statements
 
@@ -162,7 +182,7 @@ def _read_labels(y: Any) -> Statements:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; its one column is taken.",
             DataConversionWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -193,7 +213,7 @@ def _read_sets(y: Any) -> Statements:
     return Statements(labels, owner, len(y))
 
 
-def from_statements(statements: Statements, names: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, Evidence | None]:
+def from_statements(statements: Statements, names: np.ndarray | None) -> tuple[Matrix, np.ndarray, Evidence | None]:
     labels, row = statements.label, statements.row
     if names is None:
         try:
@@ -209,6 +229,5 @@ def from_statements(statements: Statements, names: np.ndarray | None) -> tuple[n
                 f"unknown label {labels[~known].tolist()[0]!r} in {name_rows(bad)}; the classes are {short(names)}: "
                 "correct the label or add it to classes"
             )
-    matrix = np.zeros((statements.n_rows, len(names)), dtype=bool)
-    matrix[row, index] = True
+    matrix = from_places(row, index, (statements.n_rows, len(names)))
     return matrix, names, statements.evidence(index)

@@ -67,15 +67,14 @@ def inspect_table(
     **labels: Any,
 ) -> Inspection:
     """Look at a table by the parameters of `read_table`; a file without readable labels raises, as there."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        rows = label_rows(path, candidates, image_column=None if images is None else image_column, **labels)
+    read = partial(label_rows, path, candidates, image_column=None if images is None else image_column, **labels)
+    rows, noted = _with_warnings(read)
     found = Inspection(
         "standard input" if str(path) == STANDARD else str(path),
         rows.frame.height,
         int(rows.taken.sum()) or len(rows.clean_sets),
     )
-    found.problems = list(dict.fromkeys(str(warning.message) for warning in caught))
+    found.problems = noted
     _labels(rows, found, empty)
     _votes(rows, found)
     _clean(rows, found)
@@ -91,6 +90,20 @@ def inspect_table(
         found.problems += _columns(rows, [name for name in features if name not in text], impute, decimal, found)
     _duplicates(rows, features, found)
     return found
+
+
+def _with_warnings(read: Callable[[], LabelledRows]) -> tuple[LabelledRows, list[str]]:
+    """What was read and what was warned of; where reading fails, the warnings go on, since they may explain it."""
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rows = read()
+    except ValueError:
+        for warning in caught:
+            warnings.warn(str(warning.message), stacklevel=3)
+        raise
+    return rows, list(dict.fromkeys(str(warning.message) for warning in caught))
 
 
 def _labels(rows: LabelledRows, found: Inspection, empty: str) -> None:

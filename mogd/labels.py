@@ -94,6 +94,11 @@ def plain(y: Any) -> Any:
     return y
 
 
+def n_rows_of(X: Any) -> int:
+    """How many rows there are in an array, a frame, a sparse matrix or a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
 def is_frame(y: Any) -> bool:
     """Whether `y` is a table with named columns."""
     return hasattr(y, "columns") and hasattr(y, "shape")

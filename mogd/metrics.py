@@ -5,6 +5,9 @@ from __future__ import annotations
 from statistics import NormalDist
 
 import numpy as np
+import scipy.sparse as sp
+
+from mogd.compressed import Matrix, at_column, largest, row_numbers
 
 
 def accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:
@@ -12,22 +15,25 @@ def accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:
     return float(np.mean(np.asarray(y_true) == np.asarray(y_pred)))
 
 
-def disambiguation_accuracy(y_true: np.ndarray, confidence: np.ndarray) -> float:
+def disambiguation_accuracy(y_true: np.ndarray, confidence: Matrix) -> float:
     """Share of training rows whose most confident candidate is the true one (`y_true` holds class indices).
 
     Also called transductive accuracy. Candidates that tie for the most confidence share the point, so that a confidence
     that never left the uniform scores as a guess does, whatever the order of the classes.
     """
+    if sp.issparse(confidence):
+        top, row = largest(confidence)[1], row_numbers(confidence)
+        ties = np.bincount(row, weights=confidence.data >= top[row])
+        return float(np.mean((at_column(confidence, y_true) >= top) / ties))
     confidence = np.asarray(confidence)
     best = confidence >= confidence.max(axis=1, keepdims=True)
     hit = best[np.arange(len(best)), np.asarray(y_true)]
     return float(np.mean(hit / best.sum(axis=1)))
 
 
-def covering_rate(candidates: np.ndarray, y_pred: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+def covering_rate(candidates: Matrix, y_pred: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
     """Share of rows whose predicted class index lies in the row's candidate set: computable without any true label."""
-    candidates = np.asarray(candidates)
-    inside = candidates[np.arange(len(candidates)), np.asarray(y_pred)] > 0
+    inside = at_column(candidates, y_pred) > 0
     return float(np.average(inside, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
 

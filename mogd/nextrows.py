@@ -17,6 +17,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
 from mogd.candidates import Candidates, as_candidates
+from mogd.compressed import dense_or_refuse
 
 MOST_ROWS = 2000  # rows that are compared with each other; of more, a sample that follows the open mass
 MOST_FEATURES = 32  # principal components in which rows are compared
@@ -98,7 +99,7 @@ def _mask(labelled: Any, n_rows: int) -> np.ndarray:
 
 def _belief(X: Any, sets: Candidates, model: Any, confidence: Any) -> np.ndarray:
     """A distribution over each row's candidates: the confidence given, the model's probabilities, or equal shares."""
-    matrix = sets.matrix
+    matrix = dense_or_refuse(sets.matrix, "the choice of rows to label")
     if confidence is not None:
         given = np.asarray(confidence, dtype=float)
         if given.shape != matrix.shape:

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 import mogd
 from mogd.algorithms import ALGORITHMS, algorithm_of, make, make_method
+from mogd.auto import AutoClassifier
+from mogd.compressed import Matrix
 from mogd.conformal import Calibration
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
@@ -59,7 +62,7 @@ def save(
     allow_rows: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Write a fitted model as the folder `path`, whole or not at all.
+    """Write a fitted model as the folder `path`, whole or not at all. Of an `AutoClassifier`, what it has chosen.
 
     Parameters
     ----------
@@ -73,6 +76,8 @@ def save(
         raise ValueError(f"save takes a model of this library, alone; got {type(model).__name__}")
     check_is_fitted(model, "classes_")
     path = Path(path)
+    if isinstance(model, AutoClassifier):
+        model = model.chosen()
     check_saving(model, path, allow_rows=allow_rows, overwrite=overwrite)
     described, arrays = _describe(model)
     check_finite(arrays, "the model")
@@ -184,7 +189,7 @@ def _resolved_table(arrays: Arrays, classes: np.ndarray) -> Arrays:
         "confidence": np.concatenate([best_confidence, np.ones(n_clean, confidence.dtype)]),
         "runner_up": np.concatenate([runner_up, np.full(n_clean, None)]),
         "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
-        "clean": np.arange(len(confidence) + n_clean) >= len(confidence),
+        "clean": np.arange(len(label) + n_clean) >= len(label),
     }
     if "file_id_text" in arrays:
         files = {key.removeprefix("file_"): value for key, value in arrays.items() if key.startswith("file_")}
@@ -201,7 +206,7 @@ class TrainingRows(NamedTuple):
     """
 
     ids: np.ndarray
-    confidence: np.ndarray  # (n, K) of the partial rows; 0 off the candidates
+    confidence: Matrix  # (n, K) of the partial rows; 0 off the candidates
     clean: np.ndarray  # class indices
     order: np.ndarray
     held_out: np.ndarray | None  # (n, K) by models that did not see the row, where `cross_calibrate` made them
@@ -242,7 +247,7 @@ def _training_rows(arrays: Arrays, n_classes: int) -> TrainingRows:
     confidence, clean, held_out = _resolved_rows(arrays, n_classes), arrays["clean"], arrays.get("held_out")
     if held_out is not None and held_out.shape != confidence.shape:
         raise ValueError(f"the held-out probabilities have shape {held_out.shape} for {confidence.shape} confidences")
-    order = arrays.get("order", np.arange(len(confidence) + len(clean)))
+    order = arrays.get("order", np.arange(confidence.shape[0] + len(clean)))
     return TrainingRows(unpack_names(arrays), confidence, clean, order, held_out)
 
 
@@ -250,6 +255,8 @@ def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
     """A model as plain values and arrays."""
     params = model.get_params(deep=False)
     deep = "method" in params
+    if deep:
+        params["backbone"] = model.backbone_  # the one that was chosen, where it was left open
     learner = model.method_ if deep else model
     known = algorithm_of(learner)
     named = None if known is None else known.name
@@ -338,8 +345,15 @@ def _check_classes(model: Any) -> None:
         raise ValueError(f"it predicts {shape[-1]} classes but names {n_classes}")
 
 
-def _resolved_rows(arrays: Arrays, n_classes: int) -> np.ndarray:
+def _resolved_rows(arrays: Arrays, n_classes: int) -> Matrix:
     confidence = arrays["confidence"]
+    if "confidence_columns" in arrays:
+        parts = confidence, arrays["confidence_columns"], arrays["confidence_starts"]
+        found = sp.csr_array(parts, shape=(len(parts[2]) - 1, n_classes))
+        found.check_format()
+        if not np.diff(found.indptr).all():
+            raise ValueError("a training row has no confidence")
+        return found
     if confidence.ndim != 2 or confidence.shape[1] != n_classes:
         raise ValueError(f"the confidences of the training rows have shape {confidence.shape} for {n_classes} classes")
     return confidence
@@ -355,8 +369,15 @@ def _load_scaler(name: str | None, state: Arrays) -> Any:
     return scaler
 
 
+def _confidence_arrays(confidence: Matrix) -> Arrays:
+    if not sp.issparse(confidence):
+        return {"confidence": confidence}
+    parts = confidence.data, confidence.indices, confidence.indptr
+    return dict(zip(("confidence", "confidence_columns", "confidence_starts"), parts, strict=True))
+
+
 def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) -> Arrays:
-    n_rows = len(model.confidence_)
+    n_rows = model.confidence_.shape[0]
     ids = np.arange(n_rows) if data is None or data.ids is None else np.asarray(data.ids)
     if data is not None and len(data) != n_rows:
         raise ValueError(f"data has {len(data)} rows but the model was fitted on {n_rows}: pass the data given to fit")
@@ -367,7 +388,7 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         known = np.array([where[label] for label in clean_y.tolist()], dtype=np.int64)
         numbers = ids.dtype.kind in "iu" and clean_ids.dtype.kind in "iu"
         ids = np.concatenate([ids, clean_ids] if numbers else [ids.astype(str), clean_ids.astype(str)])
-    arrays = {"confidence": model.confidence_, "clean": known, **pack_names(ids)}
+    arrays = {**_confidence_arrays(model.confidence_), "clean": known, **pack_names(ids)}
     if hasattr(model, "held_out_"):
         arrays["held_out"] = model.held_out_
     files = getattr(data, "files", None)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import KFold, ParameterGrid
 
 from mogd.candidates import Candidates, as_candidates, as_labels
+from mogd.compressed import Matrix, sizes
 from mogd.estimator import PartialLabelEstimator
+from mogd.labels import n_rows_of
 from mogd.metrics import accuracy, covering_rate
+from mogd.rowsource import on_disk
 
+Part = tuple[np.ndarray, np.ndarray]  # positions of rows, and the rows
 COVERING_BIAS = 0.05  # how far the accuracy read off the candidate sets may be from the truth (one standard deviation)
 
 
@@ -93,15 +98,15 @@ def held_out(
     candidates: Candidates,
     X_val: Any,
     clean_y: np.ndarray,
-    n_splits: int,
-    random_state: int | None,
-    candidates_val: Candidates | None = None,
+    *how: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predicted class indices of the partial and of the clean rows, each from a model that did not see the row."""
-    partial, clean = held_out_probabilities(
-        estimator, X, candidates, X_val, clean_y, n_splits, random_state, candidates_val
-    )
-    return partial.argmax(axis=1), clean.argmax(axis=1)
+    partial, clean = np.empty(len(candidates), dtype=np.int64), np.empty(len(clean_y), dtype=np.int64)
+    for fitted, (held, rows), (clean_held, clean_rows) in _fits(estimator, X, candidates, X_val, clean_y, *how):
+        partial[held] = as_labels(fitted.predict(rows), candidates.classes)
+        if len(clean_held):
+            clean[clean_held] = as_labels(fitted.predict(clean_rows), candidates.classes)
+    return partial, clean
 
 
 def held_out_probabilities(
@@ -110,34 +115,47 @@ def held_out_probabilities(
     candidates: Candidates,
     X_val: Any,
     clean_y: np.ndarray,
+    *how: Any,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Class probabilities of the partial and of the clean rows, each from a model that did not see the row."""
+    partial, clean = np.empty(candidates.shape), np.empty((len(clean_y), candidates.shape[1]))
+    for fitted, (held, rows), (clean_held, clean_rows) in _fits(estimator, X, candidates, X_val, clean_y, *how):
+        partial[held] = fitted.predict_proba(rows)
+        if len(clean_held):
+            clean[clean_held] = fitted.predict_proba(clean_rows)
+    return partial, clean
+
+
+def _fits(
+    estimator: PartialLabelEstimator,
+    X: Any,
+    candidates: Candidates,
+    X_val: Any,
+    clean_y: np.ndarray,
     n_splits: int,
     random_state: int | None,
     candidates_val: Candidates | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Class probabilities of the partial and of the clean rows, each from a model that did not see the row."""
+) -> Iterator[tuple[PartialLabelEstimator, Part, Part]]:
+    """Models fitted without a part of the rows, with the partial and the clean rows that each did not see."""
     if n_splits < 2:
         raise ValueError(f"n_splits must be at least 2; got {n_splits!r}")
-    X = np.asarray(X)
-    clean_X = X[:0] if X_val is None else np.asarray(X_val)
+    X = _in_memory(X)
+    clean_X = X[:0] if X_val is None else _in_memory(X_val)
     generator = np.random.default_rng(random_state)
-    partial_folds, clean_folds = _folds(len(X), n_splits, generator), _folds(len(clean_y), n_splits, generator)
-    n_classes = candidates.shape[1]
-    partial, clean_rows = np.empty((len(X), n_classes)), np.empty((len(clean_y), n_classes))
+    n_rows = X.shape[0]
+    partial_folds, clean_folds = _folds(n_rows, n_splits, generator), _folds(len(clean_y), n_splits, generator)
     for held, clean_held in zip(partial_folds, clean_folds, strict=True):
-        keep, clean_keep = np.delete(np.arange(len(X)), held), np.delete(np.arange(len(clean_y)), clean_held)
+        keep, clean_keep = np.delete(np.arange(n_rows), held), np.delete(np.arange(len(clean_y)), clean_held)
         clean: dict[str, Any] = {}
         if len(clean_keep):
             clean = {"X_val": clean_X[clean_keep], "y_val": candidates.classes[clean_y[clean_keep]]}
             if candidates_val is not None:
                 clean["candidates_val"] = candidates_val[clean_keep]
         fitted = clone(estimator).fit(X[keep], candidates[keep], **clean)
-        partial[held] = fitted.predict_proba(X[held])
-        if len(clean_held):
-            clean_rows[clean_held] = fitted.predict_proba(clean_X[clean_held])
-    return partial, clean_rows
+        yield fitted, (held, X[held]), (clean_held, clean_X[clean_held])
 
 
-def pooled_accuracy(candidates: np.ndarray, guess: np.ndarray, clean_y: np.ndarray, clean_guess: np.ndarray) -> float:
+def pooled_accuracy(candidates: Matrix, guess: np.ndarray, clean_y: np.ndarray, clean_guess: np.ndarray) -> float:
     """One estimate of the accuracy from predictions on partial rows and on clean rows.
 
     On clean rows the accuracy is unbiased but noisy: variance up to 1/(4M). On partial rows a share c of the
@@ -148,20 +166,28 @@ def pooled_accuracy(candidates: np.ndarray, guess: np.ndarray, clean_y: np.ndarr
     decide.
     """
     n_classes = candidates.shape[1]
-    chance = (candidates.sum(axis=1) - 1).mean() / max(n_classes - 1, 1)
+    chance = (sizes(candidates) - 1).mean() / max(n_classes - 1, 1)
     if chance >= 1:  # every set is full, or there is one class: the sets say nothing
         return accuracy(clean_y, clean_guess) if len(clean_y) else 1.0 / n_classes
     by_sets = (covering_rate(candidates, guess) - chance) / (1 - chance)
     if not len(clean_y):
         return by_sets
     clean_error = 0.25 / len(clean_y)
-    sets_error = COVERING_BIAS**2 + 0.25 / (len(candidates) * (1 - chance) ** 2)
+    sets_error = COVERING_BIAS**2 + 0.25 / (candidates.shape[0] * (1 - chance) ** 2)
     weight = sets_error / (clean_error + sets_error)
     return weight * accuracy(clean_y, clean_guess) + (1 - weight) * by_sets
 
 
 def _checked(estimator: PartialLabelEstimator, X: Any, candidates: Any) -> Candidates:
-    return as_candidates(candidates, classes=estimator.classes, n_rows=len(X), unseen=estimator.unseen)
+    return as_candidates(candidates, classes=estimator.classes, n_rows=n_rows_of(X), unseen=estimator.unseen)
+
+
+def _in_memory(X: Any) -> Any:
+    if on_disk(X) is not None:
+        raise ValueError(
+            "cross-validation needs X in memory, and it is on the disk: pass some of its rows, X[:100_000]"
+        )
+    return sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
 
 
 def _folds(n: int, n_splits: int, generator: np.random.Generator) -> list[np.ndarray]:

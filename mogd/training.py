@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mogd.callbacks.base import Augment, Callback, Position, Run
 from mogd.guard import all_finite, divergence
 from mogd.methods.base import Method, TrainingData
+from mogd.methods.rows import Rows, by_rows, epoch_order
 from mogd.optim import Muon
 
 History = list[dict[str, Any]]
@@ -73,7 +74,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     augment: Augment | None = None,
     owner: Any = None,
-) -> tuple[Tensor, History]:
+) -> tuple[Rows, History]:
     """Train in place; return the confidence of every row and the history, one entry for each epoch or earlier phase."""
     run = Run(model, method, data, settings, generator, callbacks, augment, owner)
     for callback in callbacks:
@@ -89,7 +90,7 @@ def train(
 
 def _train(run: Run) -> None:
     run.method.start(run.model, run.data, run.generator)
-    run.confidence = run.method.init_confidence(run.data.candidates).to(run.data.weight.dtype)
+    run.confidence = by_rows(run.method.init_confidence, run.data.candidates).to(run.data.weight.dtype)
     restored = [callback.restore(run) for callback in run.callbacks]
     if not any(restored):
         for callback in run.callbacks:
@@ -110,7 +111,7 @@ def _train_epoch(run: Run) -> None:
     n_rows, device, confidence = len(run.data.x), run.data.x.device, run.confidence
     n_steps = math.ceil(n_rows / settings.batch_size)
     if at.order is None or at.losses is None:
-        at.order = torch.randperm(n_rows, generator=run.generator)
+        at.order = epoch_order(run.data.x, run.generator)
         at.losses = torch.zeros(n_steps, device=device, dtype=run.data.weight.dtype)
     losses, parts = at.losses, at.order.to(device).tensor_split(n_steps)  # equal parts: no last batch of one row
     waits = device.type == "cuda"  # where asking for a loss would wait for it, all are asked for together at the end

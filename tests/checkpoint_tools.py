@@ -7,12 +7,15 @@ import warnings
 from typing import Any
 
 import numpy as np
+import polars as pl
 from sklearn.datasets import load_digits
 
 import mogd
-from mogd import PartialLabelClassifier
+from mogd import PartialLabelClassifier, compressed
 from mogd.algorithms import make_method
 from mogd.callbacks.base import Callback
+from mogd.candidates import as_candidates
+from mogd.compressed import take_dense
 from mogd.methods.base import Batch, Method
 
 REFINEMENTS: dict[str, dict[str, Any]] = {
@@ -20,6 +23,9 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "loss-schedule": {},
     "candidate-set-head": {},
     "clean-pretraining": {"fraction": 0.2},
+    "candidate-cleaning": {"alpha": 0.1},
+    "candidate-noise": {"rate": 0.05},
+    "class-weight": {},
     "early-stopping": {"patience": 2},
 }
 TABLE = {"backbone": "mlp", "backbone_params": {"hidden": (12,)}}  # with dropout and BatchNorm
@@ -35,10 +41,26 @@ def rows(images: bool = False) -> tuple[tuple[np.ndarray, np.ndarray], dict[str,
     return (x[40:100], candidates[40:100]), {"X_val": x[:40], "y_val": y[:40]}
 
 
+def voted_rows() -> tuple[tuple[np.ndarray, Any], dict[str, Any]]:
+    """The same digits with what three annotators said of each, who err three times in ten."""
+    x, y = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    said = [np.where(rng.random(100) < 0.7, y[:100], rng.integers(10, size=100)) for _ in range(3)]
+    votes = [(i, f"annotator {j}", label) for j, labels in enumerate(said) for i, label in enumerate(labels.tolist())]
+    candidates = as_candidates(pl.DataFrame(votes, ["task", "worker", "label"], orient="row"), form="votes")
+    clean = {"X_val": x[:40] / 16, "y_val": y[:40], "candidates_val": candidates[:40]}
+    return (x[40:100] / 16, candidates[40:]), clean
+
+
 def usable(name: str) -> list[dict[str, Any]]:
     """All callbacks but those that a method refuses."""
     method = make_method(name)
-    refused = {"loss-schedule": not method.uses_surrogate, "clean-pretraining": not method.train_on_clean}
+    refused = {
+        "loss-schedule": not method.uses_surrogate,
+        "clean-pretraining": not method.train_on_clean,
+        "candidate-noise": not method.uses_log_prior or not compressed.DENSE_CELLS,
+        "class-weight": not method.takes_class_weight,
+    }
     return [{"name": key, **params} for key, params in REFINEMENTS.items() if not refused.get(key)]
 
 
@@ -64,7 +86,7 @@ def bits(model: PartialLabelClassifier) -> str:
     digest = hashlib.sha256()
     for tensor in model.module_.state_dict().values():
         digest.update(tensor.numpy().tobytes())
-    digest.update(model.confidence_.tobytes())
+    digest.update(take_dense(model.confidence_).tobytes())
     digest.update(repr([{k: v for k, v in e.items() if k != "seconds"} for e in model.history_]).encode())
     return digest.hexdigest()
 

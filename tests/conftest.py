@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -12,11 +13,24 @@ import pytest
 import torch
 from playwright.sync_api import Browser, sync_playwright
 
+from mogd import compressed
+from mogd.algorithms import ALGORITHMS
+from mogd.methods import rows as row_matrices
 from mogd.training import seeded
+
+# algorithms, and methods by their class, that need every cell of rows × classes
+REFUSING = {"lws", "d2cnn", "LWS", "D2CNN"} | {name for name, algorithm in ALGORITHMS.items() if not algorithm.is_deep}
 
 _BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if "MOGD_DATA" not in os.environ and _BESIDE.is_dir():
     os.environ["MOGD_DATA"] = str(_BESIDE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Under `make coverage`: which lines each test runs, by which `make mutants` chooses the tests of a mutant."""
+    if "coverage" in sys.modules and (measuring := sys.modules["coverage"].Coverage.current()) is not None:
+        measuring.switch_context(nodeid)
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +72,19 @@ def browser(missing: Callable[[str], NoReturn]) -> Iterator[Browser]:
         found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         yield found
         found.close()
+
+
+@pytest.fixture(params=["dense", "compressed"])
+def both_forms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test with dense candidates, and with compressed ones a few rows at a time; not where these are refused."""
+    if request.param == "compressed":
+        params = request.node.callspec.params
+        refused = {params.get("name"), getattr(params.get("method"), "__name__", type(params.get("method")).__name__)}
+        if refused & REFUSING:
+            pytest.skip("it refuses compressed candidate sets, as test_compressed.py shows")
+        monkeypatch.setattr(compressed, "DENSE_CELLS", 0)
+        monkeypatch.setattr(row_matrices, "CELLS_AT_ONCE", 100)
+    return request.param
 
 
 @pytest.fixture

@@ -25,7 +25,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fuzz_readers import READERS, Files, Reader
+from fuzz_formats import MORE_READERS
+from fuzz_readers import READERS as FIRST_READERS
+from fuzz_readers import Files, Reader
+
+READERS = [*FIRST_READERS, *MORE_READERS]
 
 ALLOWED = (ValueError, FileNotFoundError)
 MEMORY = 4 << 30  # bytes of address space above what the libraries take by themselves
@@ -36,7 +40,7 @@ NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x8000000
 
 def mutate(data: bytes, rng: Random) -> bytes:
     """One to four random changes of the bytes; of values or lines, most of the time, when they are JSON or text."""
-    if data[:1] == b"{" and rng.random() < 0.7:
+    if (data[:1] == b"{" or is_json_list(data)) and rng.random() < 0.7:
         changed = [mutate_json(line, rng) if rng.random() < 0.5 else line for line in lines_of(data)]
         return b"\n".join(changed) + b"\n"
     if b"\n" in data and data.isascii() and rng.random() < 0.7:
@@ -67,6 +71,13 @@ def mutate(data: bytes, rng: Random) -> bytes:
         else:
             del content[at:]
     return bytes(content)
+
+
+def is_json_list(data: bytes) -> bool:
+    try:
+        return data[:1] == b"[" and isinstance(json.loads(data), list)
+    except ValueError:
+        return False
 
 
 def lines_of(data: bytes) -> list[bytes]:
@@ -135,7 +146,7 @@ def child(reader: Reader, folder: Path, numbers: list[int], guarded: bool) -> No
     warnings.simplefilter("ignore")
     seeds = [as_files(seed) for seed in json.loads((folder / "seeds.json").read_text())]
     read = reader.guarded if guarded and reader.guarded else reader.read
-    lay_out(seeds[0], folder / "input")
+    lay_out(reader.finish(dict(seeds[0]), Random(0)), folder / "input")
     read(folder / "input")  # everything is imported before the limit is set
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))

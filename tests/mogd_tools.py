@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from forms_tools import sets_of
 from torch import nn
 
 from mogd.methods.base import Batch, TrainingData
 from mogd.methods.mogd import MoGD
+from mogd.methods.rows import by_rows
 
 
 def problem(
@@ -25,7 +27,9 @@ def problem(
 def begin(method: MoGD, model: nn.Module, seed: int = 0, **sizes: int) -> tuple[Batch, TrainingData]:
     x, candidates, clean_x, clean_y = problem(seed, **sizes)
     weight = torch.ones(len(x), dtype=torch.float64)
-    data = TrainingData(x, candidates, weight, clean_x, clean_y)
+    data = TrainingData(x, sets_of(candidates), weight, clean_x, clean_y)
     method.start(model, data, torch.Generator().manual_seed(seed))
-    batch = Batch(torch.arange(len(x)), x, candidates, method.init_confidence(candidates), weight)
+    index = torch.arange(len(x))
+    confidence = by_rows(method.init_confidence, data.candidates)
+    batch = Batch(index, x, data.candidates[index], confidence[index], weight)
     return batch, data

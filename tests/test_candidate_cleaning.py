@@ -77,9 +77,9 @@ def test_candidates_outside_leave_and_may_come_back_and_a_row_keeps_one() -> Non
             run.model.eval()
             with torch.no_grad():
                 p = torch.softmax(run.model(run.data.x), dim=1).numpy()
-                held = torch.softmax(run.model(cleaning.x_), dim=1).numpy()
+                held = torch.softmax(run.model(cleaning.held_x), dim=1).numpy()
             run.model.train()
-            scores = [1 - held[i, y] for i, y in enumerate(cleaning.y_.tolist())]
+            scores = [1 - held[i, y] for i, y in enumerate(cleaning.held_y.tolist())]
             for i in range(len(p)):
                 inside = [(1 + sum(s >= 1 - v for s in scores)) / (len(scores) + 1) > 0.2 for v in p[i]]
                 expected = [a and b for a, b in zip(inside, given[i].tolist(), strict=True)]
@@ -102,10 +102,10 @@ def test_calibration_rows_do_not_train_and_two_callbacks_hold_out_different_ones
     data, model = joined(), linear((6,), 4).double()
     cleaning, stopping = CandidateCleaning(alpha=0.2, holdout=0.5), EarlyStopping(patience=50, holdout=0.25)
     train(model, CC(), data, SETTINGS, torch.Generator(), callbacks=[cleaning, stopping])
-    assert len(cleaning.y_) == 40
+    assert len(cleaning.held_y) == 40
     assert len(stopping.held_y) == 10
     assert len(data.clean_y) == 30
-    held = {tuple(row) for row in torch.cat([cleaning.x_, stopping.held_x]).tolist()}
+    held = {tuple(row) for row in torch.cat([cleaning.held_x, stopping.held_x]).tolist()}
     assert len(held) == 50
     assert {tuple(row) for row in data.x[data.weight == 0].tolist()} == held
 
@@ -114,7 +114,7 @@ def test_without_a_holdout_all_clean_rows_calibrate_and_train() -> None:
     data, model = joined(), linear((6,), 4).double()
     cleaning = CandidateCleaning(alpha=0.2, holdout=0.0)
     train(model, CC(), data, SETTINGS, torch.Generator(), callbacks=[cleaning])
-    assert len(cleaning.y_) == len(data.clean_y) == 80
+    assert len(cleaning.held_y) == len(data.clean_y) == 80
     assert (data.weight == 1).all()
 
 

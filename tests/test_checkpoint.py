@@ -7,20 +7,23 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from checkpoint_tools import IMAGES, REFINEMENTS, Break, Breaks, bits, classifier, fitted, rows, usable
+from checkpoint_tools import IMAGES, REFINEMENTS, Break, Breaks, bits, classifier, fitted, rows, usable, voted_rows
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mogd.algorithms import DEEP
+from mogd.callbacks import CALLBACKS
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint import Checkpoint
-from mogd.callbacks.checkpoint_files import read_last
+from mogd.callbacks.checkpoint_files import _checksum, read_last
 from mogd.callbacks.state import put_back, take_apart
 from mogd.methods.base import Batch, Output
 from mogd.methods.mogd import MoGD
@@ -33,6 +36,7 @@ def broken_and_resumed(folder: Path, at: int, name: Any, callbacks: list[Any], *
     return fitted(name, [*callbacks, Checkpoint(str(folder), resume=True)], **how)
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("name", DEEP)
 def test_every_method_with_all_callbacks_resumes_to_the_same_bits(name: str, tmp_path: Path) -> None:
     """Five epochs of two batches or more: broken in the first batch, in the middle of one, and late."""
@@ -47,6 +51,37 @@ def test_every_callback_resumes_to_the_same_bits(callback: str, tmp_path: Path) 
     callbacks = [{"name": callback, **REFINEMENTS[callback]}]
     expected = bits(fitted("mogd", callbacks))
     assert bits(broken_and_resumed(tmp_path, 9, "mogd", callbacks)) == expected
+
+
+@pytest.mark.parametrize("name", ["cc", "mogd"])
+def test_a_run_with_votes_resumes_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    """The annotators' confusion matrices are counted anew after every epoch."""
+    (x, candidates), clean = voted_rows()
+    callbacks = [{"name": "source-opinions"}, {"name": "candidate-noise"}]
+    whole = classifier(name, callbacks).fit(x, candidates, **clean)
+    assert whole.config_["sources"]["reliability"].keys() == {f"annotator {i}" for i in range(3)}
+    for at in (4, 9):
+        folder = tmp_path / str(at)
+        with pytest.raises(Break):
+            classifier(name, [*callbacks, Checkpoint(folder), Breaks(at)]).fit(x, candidates, **clean)
+        resumed = classifier(name, [*callbacks, Checkpoint(folder, resume=True)]).fit(x, candidates, **clean)
+        assert bits(resumed) == bits(whole), at
+    other = replace(candidates, evidence=replace(candidates.evidence, weight=2 * candidates.evidence.weight))
+    with pytest.raises(ValueError, match=r"a checkpoint of another run .*other votes"):
+        classifier(name, [*callbacks, Checkpoint(folder, resume=True)]).fit(x, other, **clean)
+
+
+def test_every_callback_is_among_those_that_are_resumed() -> None:
+    assert {*REFINEMENTS, "source-opinions", "progress-bar"} == set(CALLBACKS)
+
+
+def test_a_run_without_clean_rows_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    """A tensor of no rows may have any stride, as the classes of no clean rows have."""
+    given, _ = rows()
+    whole = classifier("proden", []).fit(*given)
+    with pytest.raises(Break):
+        classifier("proden", [Checkpoint(tmp_path), Breaks(5)]).fit(*given)
+    assert bits(classifier("proden", [Checkpoint(tmp_path, resume=True)]).fit(*given)) == bits(whole)
 
 
 def test_early_stopping_remembers_the_best_epoch_of_a_run_that_was_broken(tmp_path: Path) -> None:
@@ -236,6 +271,52 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(ending: str, tmp_pa
         rest.write_text("{}")
     with pytest.raises(ValueError, match="no checkpoint is left in"):
         fitted("proden", [Checkpoint(tmp_path, resume=True)])
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """The last checkpoint with another content and a checksum that is right, and none before it."""
+    last, *older = sorted(folder.glob("*.json"), reverse=True)
+    for file in older:
+        file.unlink()
+    described = json.loads(last.read_text())
+    described.pop("checksum")
+    change(described)
+    last.write_text(json.dumps(described | {"checksum": _checksum(described)}))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.pop("identity"), "damaged"),
+        (lambda d: d.update(identity=5), "damaged"),
+        (lambda d: d.pop("state"), "damaged"),
+        (lambda d: d.update(state=[]), "damaged"),
+        (lambda d: d["state"].update(confidence=None), "damaged"),
+        (lambda d: d["state"].update(optimizer={"as": "dict"}), "damaged"),
+        (lambda d: d["state"]["confidence"].update(path="none"), "damaged"),
+        (lambda d: d["state"]["confidence"].update(stride=[1 << 50, 1]), "damaged"),
+        (lambda d: d["state"]["method"]["of"].update(confidence="text"), "damaged"),
+        (lambda d: d.update(format="other"), "was not written by mogd"),
+        (lambda d: d.update(version=99), "of another version of mogd"),
+    ],
+)
+def test_a_checkpoint_that_was_changed_is_one_sentence(change: Any, said: str, tmp_path: Path) -> None:
+    fitted("mogd", [Checkpoint(tmp_path)])
+    rewritten(tmp_path, change)
+    with pytest.raises(ValueError, match=said) as raised:
+        fitted("mogd", [Checkpoint(tmp_path, resume=True)])
+    assert str(tmp_path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("ending", ["json", "safetensors"])
+def test_a_checkpoint_that_is_no_file_is_not_waited_for(ending: str, tmp_path: Path) -> None:
+    fitted("pce", [Checkpoint(tmp_path)])
+    for file in tmp_path.glob(f"*.{ending}"):
+        file.unlink()
+        os.mkfifo(file)
+    with pytest.raises(ValueError, match="no checkpoint is left"):
+        read_last(tmp_path)
 
 
 def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

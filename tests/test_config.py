@@ -43,6 +43,20 @@ def test_linear_models_have_a_loss_schedule_with_a_shorter_warmup_where_rows_are
     assert "loss-schedule" not in recommend(TABLE)
 
 
+def test_kernel_features_have_a_weight_decay_of_their_own() -> None:
+    assert recommend(replace(TABLE, network="kernel"))["optimizer"] == {"weight_decay": 3e-3}
+    assert recommend(TABLE)["optimizer"] == {"weight_decay": 1e-3}
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.integers(3, size=40)
+    for backbone, value in (("rbf", 3e-3), ("linear", 1e-3)):
+        left_open = mogd.make("cc", backbone=backbone, epochs=2, random_state=0).fit(X, y)
+        given = mogd.make("cc", backbone=backbone, epochs=2, random_state=0, weight_decay=value).fit(X, y)
+        assert left_open.config_["weight_decay"] == given.config_["weight_decay"] == value
+        assert np.array_equal(left_open.predict_proba(X), given.predict_proba(X))
+    with pytest.raises(ValueError, match="weight_decay must be a number of 0 or more"):
+        mogd.make("cc", weight_decay="much").fit(X, y)
+
+
 @pytest.mark.parametrize(("m", "expected"), [(400, 5.0), (40, 3.0), (4, 1.2)])
 def test_fewer_clean_rows_weigh_less(m: int, expected: float) -> None:
     assert recommend(replace(TABLE, n_rows=1600, n_clean=m))["clean-weight"]["weight"] == pytest.approx(expected)

@@ -22,10 +22,14 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from mogd import MoGD, PartialLabelClassifier, as_candidates
 from mogd.algorithms import ALGORITHMS, make, make_method
+from mogd.compressed import take_dense
 from mogd.estimator import PartialLabelEstimator
 
 NAMES = list(ALGORITHMS)
-pytestmark = pytest.mark.filterwarnings("ignore:no clean rows were given", "ignore:Supervised learns nothing")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:no clean rows were given", "ignore:Supervised learns nothing"),
+    pytest.mark.usefixtures("both_forms"),
+]
 BY_VOTES = {name for name, algorithm in ALGORITHMS.items() if algorithm.needs_votes}  # plain sets stay unresolved
 DEEP = [name for name, algorithm in ALGORITHMS.items() if algorithm.is_deep]
 
@@ -50,14 +54,14 @@ def problem(seed: int = 0, n: int = 100, k: int = 4, rate: float = 0.25) -> tupl
 
 
 def all_bits(estimator: PartialLabelEstimator, x: np.ndarray) -> bytes:
-    return estimator.predict_proba(x).tobytes() + estimator.confidence_.tobytes()
+    return estimator.predict_proba(x).tobytes() + take_dense(estimator.confidence_).tobytes()
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")  # the checks feed hostile input on purpose
 def test_scikit_learns_checks(name: str) -> None:
     rows_count = "a weight multiplies a row's loss, but batches, neighbours and landmarks are drawn by row"
-    known = {"check_sample_weight_equivalence_on_dense_data": rows_count}
+    known = {f"check_sample_weight_equivalence_on_{kind}_data": rows_count for kind in ("dense", "sparse")}
     if name in DEEP:
         known["check_class_weight_classifiers"] = "a dozen steps on unscaled rows; test_class_weight.py has it scaled"
     model = small(name, batch_size=100, lr=0.3, epochs=12)
@@ -95,7 +99,7 @@ def test_rows_with_one_candidate_are_plain_supervision(name: str) -> None:
     from_labels = small(name).fit(x, y)
     from_matrix = small(name).fit(x, np.eye(4, dtype=int)[y])
     assert all_bits(from_labels, test_x) == all_bits(from_matrix, test_x)
-    assert np.array_equal(from_labels.confidence_, np.eye(4)[y])
+    assert np.array_equal(take_dense(from_labels.confidence_), np.eye(4)[y])
     reference = LogisticRegression().fit(x, y).score(test_x, test_y)
     assert from_labels.score(test_x, test_y) > reference - 0.05
 
@@ -124,16 +128,17 @@ def test_confidence_is_a_distribution_over_the_candidates(name: str) -> None:
     x, _, candidates = problem(rate=0.5)
     candidates[0] = 1  # nothing is known of this row
     model = small(name, epochs=5).fit(x, candidates)
-    assert model.confidence_.shape == candidates.shape
-    assert np.all(model.confidence_ >= 0)
-    np.testing.assert_allclose(model.confidence_.sum(axis=1), 1, rtol=1e-5)
-    assert np.all(model.confidence_[candidates == 0] == 0)
+    given = take_dense(model.confidence_)
+    assert given.shape == candidates.shape
+    assert np.all(given >= 0)
+    np.testing.assert_allclose(given.sum(axis=1), 1, rtol=1e-5)
+    assert np.all(given[candidates == 0] == 0)
     probabilities = model.predict_proba(x)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     assert np.array_equal(model.predict(x), model.classes_[probabilities.argmax(axis=1)])
     label, confidence = model.disambiguate()
-    assert np.array_equal(label, model.classes_[model.confidence_.argmax(axis=1)])
-    assert np.array_equal(confidence, model.confidence_.max(axis=1))
+    assert np.array_equal(label, model.classes_[given.argmax(axis=1)])
+    assert np.array_equal(confidence, given.max(axis=1))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -176,7 +181,7 @@ def test_clean_rows_are_accepted_and_keep_the_confidence_in_step(name: str) -> N
     x, y, candidates = problem()
     extra, labels, _ = problem(seed=3, n=20)
     model = small(name).fit(x, candidates, X_val=extra, y_val=labels)
-    assert len(model.confidence_) == len(x)
+    assert model.confidence_.shape[0] == len(x)
     assert name in BY_VOTES or np.mean(model.disambiguate().label == y) > 0.9
     with pytest.raises(ValueError, match="y_val has label 9 in row 1"):
         small(name).fit(x, candidates, X_val=extra[:2], y_val=[0, 9])
@@ -269,4 +274,4 @@ def test_a_backbone_with_batch_norm_and_float64(name: str) -> None:
     options = {"backbone": "mlp", "backbone_params": {"hidden": (16,)}, "epochs": 3, "dtype": "float64"}
     model = small(name, **options).fit(x, candidates)
     assert model.predict_proba(x).dtype == model.confidence_.dtype == np.float64
-    assert np.isfinite(model.confidence_).all()
+    assert np.isfinite(take_dense(model.confidence_)).all()

@@ -274,11 +274,35 @@ def test_counted_and_weighed_votes(small: Any) -> None:
     np.testing.assert_allclose(np.exp(count), (totals + 0.5) / (totals + 0.5).sum(axis=1, keepdims=True))
     confidence, exponents = crowd.weigh_votes(fit, evidence, partial.matrix, gold, y)
     held_out = fit.confusions.held_out_opinion(gold, y) + np.log(fit.prior)
-    expected = crowd.fit_exponents([held_out, crowd.count_opinion(gold, 3)], y, np.ones((12, 3), dtype=bool))
+    expected = crowd.mix_exponents([held_out, crowd.count_opinion(gold, 3)], y, np.ones((12, 3), dtype=bool))
     np.testing.assert_allclose(exponents, expected)
     product = (np.exp(fit.confusions.opinion(evidence)) * fit.prior) ** exponents[0] * np.exp(count) ** exponents[1]
     product *= partial.matrix
     np.testing.assert_allclose(confidence, product / product.sum(axis=1, keepdims=True))
+
+
+def test_the_mixture_nearest_to_the_count_within_one_standard_error() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.integers(3, size=80)
+    everything = np.ones((80, 3), dtype=bool)
+    count = 1.5 * np.eye(3)[y] + rng.normal(size=(80, 3))
+    for skill in (0.5, 1.5, 2.0, 4.0):
+        who = skill * np.eye(3)[y] + rng.normal(size=(80, 3))
+        alone = [crowd.fit_exponents([opinion], y, everything)[0] for opinion in (who, count)]
+        exponents, likelihood = [], []
+        for share in crowd.MIXES:
+            mixed = share * alone[0] * who + (1 - share) * alone[1] * count
+            scale = crowd.fit_exponents([mixed], y, everything)[0]
+            exponents.append([scale * share * alone[0], scale * (1 - share) * alone[1]])
+            likelihood.append(
+                [log(np.exp(scale * m[j]) / np.exp(scale * m).sum()) for m, j in zip(mixed, y, strict=True)]
+            )
+        best = max(likelihood, key=sum)
+        behind = [np.subtract(best, one) for one in likelihood]
+        first = next(i for i, one in enumerate(behind) if one.mean() <= one.std() / np.sqrt(80))
+        np.testing.assert_allclose(crowd.mix_exponents([who, count], y, everything), exponents[first], rtol=1e-5)
+    assert crowd.mix_exponents([8 * np.eye(3)[y], -count], y, everything)[1] == 0  # a count that misleads has no say
+    assert crowd.mix_exponents([who, count], y, ~everything).tolist() == [1, 0]  # nobody can judge
 
 
 @pytest.fixture(scope="module")

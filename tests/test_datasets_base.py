@@ -191,3 +191,25 @@ def test_a_damaged_archive_is_one_sentence(at, data, tmp_path):
             PartialDataset.load(path)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         PartialDataset.load(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [
+        *((part, b"no array") for part in ("X", "matrix", "classes", "name", "evidence_sources", "evidence_row")),
+        *((part, b"\xff" * 400) for part in ("X", "matrix", "classes", "evidence_sources", "evidence_row")),
+    ],
+)
+def test_a_part_of_another_kind_is_one_sentence(part, content, tmp_path):
+    """numpy gives the bytes of a part that does not begin as an array does, and takes any number for a letter."""
+    votes = as_candidates([["a", "b"], ["b", "b"], ["c", "a"]], form="annotators", classes=["a", "b", "c"])
+    path = PartialDataset("voted", np.eye(3), votes).save(tmp_path / "d.npz")
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    kept = 0 if content == b"no array" else 128  # the header of an array
+    parts[f"{part}.npy"] = parts[f"{part}.npy"][:kept] + content[: len(parts[f"{part}.npy"]) - kept]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    with pytest.raises(ValueError, match=r"d\.npz .*save it again"):
+        PartialDataset.load(path)

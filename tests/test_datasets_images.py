@@ -356,6 +356,15 @@ def test_missing_labels_are_refused(tmp_path):
     refused(write_tar(tmp_path / "c.tgz", files), CIFAR10, "test labels must name 10 classes", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [(b"[" * 100_000, "cut, damaged"), (b"[" + b" " * (1 << 24) + b"]", "larger than"), (b"[[1], 2]", "cut, damaged")],
+)
+def test_damaged_labels_are_refused(labels, said, tmp_path):
+    files = package_files(images_of(CIFAR10)) | {"package/test_lables.json": labels}
+    refused(write_tar(tmp_path / "c.tgz", files), CIFAR10, said, tmp_path)
+
+
 def test_a_picture_of_the_wrong_shape(tmp_path):
     parts = images_of(CIFAR10)
     files = package_files(parts) | {"package/test_batch.png": png(parts["X_test"][:-1])}

@@ -141,3 +141,21 @@ def test_an_endless_file_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mogd.datasets.safe_pickle.MOST_STEPS", 10_000)
     with pytest.raises(ValueError, match="more than CIFAR has"):
         load_batch(Endless(b"]"), "batch")
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        b"h\x02h\x00h\x01\x86R",  # the text encoded again
+        ARRAY + b"(K\x01J\x40\x0d\x03\x00\x85" + BYTE + b"\x89h\x03tb",  # an array of the same bytes again
+        b"U\xc8" + b"x" * 200,  # many small texts
+    ],
+    ids=["encoded", "arrays", "texts"],
+)
+def test_what_a_pickle_makes_is_bounded_as_a_whole(again: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text in the memo can be used any number of times: a file of a megabyte took three gigabytes."""
+    monkeypatch.setattr("mogd.datasets.safe_pickle.MOST_BYTES", 1_000_000)
+    text = struct.pack("<I", 200_000) + b"x" * 200_000
+    head = b"\x80\x02}X" + text + b"q\x00X\x06\0\0\0latin1q\x01c_codecs\nencode\nq\x02B" + text + b"q\x03"
+    with pytest.raises(ValueError, match="more texts and arrays than CIFAR has"):
+        load_batch(io.BytesIO(head + again * 10_000 + b"."), "batch")

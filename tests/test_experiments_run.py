@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from experiment_tools import CLASSICAL, DEEP, blobs, essence, write_recipe
 
-from mogd.candidates import Candidates
-from mogd.experiments.cell import run_cell
+from mogd.candidates import Candidates, as_candidates
+from mogd.datasets import PartialDataset, protocol
+from mogd.experiments.cell import estimator_of, run_cell
 from mogd.experiments.provenance import code_of, has_changed
 from mogd.experiments.record import RecordFile, read_records
 from mogd.experiments.run import Expectation, plan, run
@@ -346,3 +347,41 @@ def test_reproduce_runs_every_recipe_and_writes_the_pages(tmp_path, monkeypatch)
     again = CliRunner().invoke(app, ["bench", "quick", "--dry-run"], catch_exceptions=False)
     assert "0 cells to run" in again.output
     assert "18 done already" in again.output
+
+
+def _image_cell(monkeypatch, tmp_path, method, **deep):
+    """A cell of twelve-pixel images whose three annotators are mostly right, and its split."""
+    rng = np.random.default_rng(0)
+    y = np.arange(160) % 3
+    X = (rng.integers(0, 60, (160, 3, 12, 12)) + 60 * y[:, None, None, None]).astype(np.uint8)
+    said = np.where(rng.random((160, 3)) < 0.8, y[:, None], rng.integers(0, 3, (160, 3)))
+    names = np.array(["a", "b", "c"])
+    sets = as_candidates(names[said], form="annotators", classes=names)
+    dataset = PartialDataset("pictures", X[:120], sets[:120], y[:120])
+    split = protocol(dataset, n_clean=40, seed=0, test=(X[120:], y[120:]))
+    monkeypatch.setattr("mogd.experiments.cell.split_of", lambda cell: (split, dataset))
+    recipe = write_recipe(tmp_path, f'"{method}"', repetitions=1)
+    params = {"backbone": "airbench", "backbone_params": {"width": 0.1}, "epochs": 3, "lr": 0.1, **deep}
+    return replace(load_recipe(recipe).cells()[0], params=params), split
+
+
+def test_accuracy_looks_once_and_accuracy_views_at_every_view(tmp_path, monkeypatch):
+    cell, split = _image_cell(monkeypatch, tmp_path, "cc", callbacks=[], predict_views="mirror", augment="flip")
+    record = run_cell(replace(cell, curve=True))
+    assert record["error"] is None
+    assert record["params"]["predict_views"] == "mirror"
+    plain = run_cell(replace(cell, params={k: v for k, v in cell.params.items() if k != "predict_views"}))
+    assert plain["metrics"] == {k: v for k, v in record["metrics"].items() if k != "accuracy_views"}
+    assert record["curve"][-1]["test_accuracy"] == record["metrics"]["accuracy"]
+    model = estimator_of(cell).fit(split.train.X, split.train.candidates, X_val=split.clean_X, y_val=split.clean_y)
+    assert record["metrics"]["accuracy_views"] == model.score(split.test_X, split.test_y)
+
+
+def test_clean_rows_come_with_their_own_votes(tmp_path, monkeypatch):
+    cell, split = _image_cell(monkeypatch, tmp_path, "cc", callbacks="auto")
+    record = run_cell(cell)
+    assert record["error"] is None
+    assert record["config"]["sources"]["judges"] == 40
+    assert split.clean_candidates.evidence is not None
+    assert len(split.clean_candidates) == 40
+    assert run_cell(replace(cell, epoch_rule="clean"))["error"].startswith("ValueError: epoch_rule 'clean' is not for")

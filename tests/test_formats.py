@@ -150,6 +150,16 @@ def test_lines_with_too_few_cells_are_named(tmp_path: Path) -> None:
     assert frame["x"].to_list() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("command", [["inspect"], ["fit", "--out", "model"]])
+def test_a_short_line_is_named_where_its_labels_are_lost(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text("x,y,labels\n1,2,a|b\n3,4\n5,6,a\n")
+    assert run(monkeypatch, tmp_path, *command, "t.csv") == (0 if command == ["inspect"] else 1)
+    said = capsys.readouterr()
+    assert "line 3 of t.csv has fewer fields than the header" in " ".join((said.out + said.err).split())
+
+
 def test_the_cell_of_an_infinite_value_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("x,y,labels\n1,2,a\n2,inf,b\n3,-inf,a\n")
@@ -256,3 +266,13 @@ def test_damage_is_refused_in_one_sentence_or_read(tmp_path: Path, name: str) ->
             refused.append(str(error))
     assert len(refused) > 10
     assert not [text for text in refused if "\n" in text]
+
+
+def test_cells_of_kinds_that_do_not_go_together_are_text(tmp_path: Path) -> None:
+    rows = [{"id": 0, "x": 1.0, "labels": "a|b"}, {"id": [], "x": 2.0, "labels": "b"}]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_table(path, id="id").ids.tolist() == ["0", "[]"]
+    rows[1]["id"] = 2**70  # numpy has no such whole numbers
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_table(path, id="id").ids.tolist() == ["0", str(2**70)]

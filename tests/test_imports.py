@@ -21,15 +21,16 @@ WITHOUT_TORCH = ("datasets", "classical", "report")
 PAPERS = {algorithm.module for algorithm in ALGORITHMS.values()}
 
 # the part of the package, a folder or a single file -> the parts it may import beside itself; every part has a rule
-BELOW = {"candidates", "evidence", "labels", "crowd", "metrics"}
+BELOW = {"candidates", "compressed", "evidence", "labels", "crowd", "metrics"}
 FACE = BELOW | {"estimator", "algorithms", "classifier", "classical"}
 MAY_IMPORT = {
     "labels": set(),
-    "evidence": {"labels"},
-    "forms": {"evidence", "labels"},
-    "candidates": {"evidence", "forms", "labels"},
+    "compressed": set(),
+    "evidence": {"compressed", "labels"},
+    "forms": {"compressed", "evidence", "labels"},
+    "candidates": {"compressed", "evidence", "forms", "labels"},
     "crowd": {"evidence"},
-    "metrics": set(),
+    "metrics": {"compressed"},
     "wording": set(),
     "agreement": set(),
     "inspection": BELOW | {"agreement", "datasets", "wording"},
@@ -38,19 +39,23 @@ MAY_IMPORT = {
     "advice": set(),
     "views": set(),
     "threads": set(),
+    "memory": set(),
     "optim": set(),
-    "nextrows": {"candidates"},
+    "nextrows": {"candidates", "compressed"},
     "datasets": BELOW | {"wording"},
     "methods": BELOW,
     "guard": {"candidates"},
     "callbacks": {"methods", "datasets", "guard", "evidence", "crowd"},
     "config": {"methods"},
-    "estimator": BELOW | {"report"},  # `model.report()`, loaded when it is called
+    "rowsource": {"labels"},
+    "arrowfiles": {"rowsource"},
+    "estimator": BELOW | {"report", "rowsource"},  # `model.report()`, loaded when it is called
     "classical": BELOW | {"estimator"},
     "training": {"methods", "callbacks", "guard", "optim"},
     "classifier": BELOW
     | {
         "estimator",
+        "rowsource",
         "advice",
         "methods",
         "callbacks",
@@ -59,23 +64,35 @@ MAY_IMPORT = {
         "augment",
         "views",
         "threads",
+        "memory",
         "training",
         "algorithms",
+        "choice",  # loaded where the method or the backbone is "auto"
         "onnxfile",  # `model.to_onnx()`, loaded when it is called
     },
     "onnxfile": set(),
     "plots": {"candidates", "metrics"},
-    "algorithms": {"estimator", "methods", "classical", "classifier"},
+    "algorithms": {"estimator", "methods", "classical", "classifier", "auto"},
     "modelfolder": {"datasets"},
-    "saving": FACE | {"modelfolder", "datasets", "callbacks", "conformal"},
+    "auto": {"estimator", "choice"},
+    "saving": FACE | {"auto", "modelfolder", "datasets", "callbacks", "conformal"},
     "comparison": BELOW | {"estimator", "algorithms"},
-    "selection": BELOW | {"estimator"},
+    "selection": BELOW | {"estimator", "rowsource"},
     "tuning": {"algorithms", "selection"},
     "conformal": BELOW | {"estimator", "selection"},
     "evaluation": {"metrics", "conformal"},
-    "choice": {"candidates", "algorithms", "selection", "nets"},
+    "choice": {"candidates", "estimator", "algorithms", "selection"},
     "experiments": FACE | {"datasets", "selection", "methods", "callbacks"},
-    "report": {"experiments", "datasets", "algorithms", "conformal", "evaluation", "modelfolder", "saving"},
+    "report": {
+        "compressed",
+        "experiments",
+        "datasets",
+        "algorithms",
+        "conformal",
+        "evaluation",
+        "modelfolder",
+        "saving",
+    },
     "cli": None,  # the shell may import all
     "__main__": None,
     "labeling": BELOW | {"datasets", "algorithms", "nextrows"},
@@ -143,7 +160,11 @@ def test_no_paper_imports_another(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in SOURCES if name.split(".")[1:2] == ["training"]])
 def test_the_loop_knows_no_method(module: str) -> None:
     found = {name for name in imports(TREES[module]) if name.startswith(("mogd.methods.", "mogd.callbacks."))}
-    assert {".".join(name.split(".")[:3]) for name in found} <= {"mogd.methods.base", "mogd.callbacks.base"}
+    assert {".".join(name.split(".")[:3]) for name in found} <= {
+        "mogd.methods.base",
+        "mogd.methods.rows",
+        "mogd.callbacks.base",
+    }
     words = {algorithm.lower() for algorithm in ALGORITHMS} | set(CALLBACKS)
     names = {node.id.lower() for node in ast.walk(TREES[module]) if isinstance(node, ast.Name)}
     texts = {node.value for node in ast.walk(TREES[module]) if isinstance(node, ast.Constant)}

@@ -213,3 +213,6 @@ def test_labels_that_nobody_named_are_guessed(tmp_path: Path) -> None:
     path.write_text("x,tags\n1,cat|dog\n2,dog\n")
     with pytest.raises(ValueError, match='it looks like candidates="tags"'):
         inspect_table(path)
+    path.write_text("say,ann,bob\none | two,cat,dog\nthree,dog,dog\nfour,cat,cat\nfive,dog,cat\n")
+    with pytest.raises(ValueError, match=r'it looks like annotators=\["ann", "bob"\]'):  # a mark in free text is no set
+        inspect_table(path)

@@ -18,7 +18,7 @@ from mogd.labeling.ranker import results
 from mogd.labeling.refit import HeldOut, Ranking
 from mogd.labeling.rows import read_rows
 from mogd.labeling.server import TableWriter, check_out
-from mogd.labeling.store import Store, StoreError
+from mogd.labeling.store import Answer, Store, StoreError
 from mogd.labeling.worth import expected_gain
 
 
@@ -188,6 +188,27 @@ def test_a_store_of_another_table_and_one_in_use_are_refused(tmp_path: Path) -> 
     (tmp_path / "text.db").write_text("this is no database, whatever its name says" * 100)
     with pytest.raises(ValueError, match=r"text\.db cannot be used as a store"):
         Store(tmp_path / "text.db", "any")
+
+
+def test_a_damaged_store_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    store = Store(tmp_path / "a.db", "table")
+    with store.transaction():
+        for row in range(200):
+            store.put(Answer(row, "a", False, "ann", float(row)))
+    store.close()
+    whole = (tmp_path / "a.db").read_bytes()
+    at = whole.rindex(b"aann")
+    for content in (whole[: len(whole) // 2], whole.replace(b"aann", b"\xffann")):
+        (tmp_path / "a.db").write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.db (is damaged|cannot be used as a store)"):
+            Store(tmp_path / "a.db", "table")
+    (tmp_path / "a.db").write_bytes(whole[:at] + b"bann" + whole[at + 4 :])  # another label: no damage to be seen
+    again = Store(tmp_path / "a.db", "table")
+    assert sum(answer.label == "b" for answer in again.answers()) == 1
+    again.connection.execute("UPDATE answers SET label = x'00ff', at = 'now' WHERE row = 3")
+    again.close()
+    with pytest.raises(ValueError, match=r"a\.db is damaged"):
+        Store(tmp_path / "a.db", "table")
 
 
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from forms_tools import sets_of
 from torch import nn
 
 from mogd.methods.base import Batch, Output, TrainingData
@@ -19,6 +20,7 @@ from mogd.methods.mse import MSE
 from mogd.methods.pop import POP
 from mogd.methods.proden import PRODEN
 from mogd.methods.rc import RC
+from mogd.methods.rows import by_rows
 from mogd.methods.valen import VALEN
 
 N, D, K = 12, 5, 4
@@ -43,12 +45,12 @@ def make_problem(seed=0, classes=None):
             net.weight.copy_(net.weight[classes].clone())
             net.bias.copy_(net.bias[classes].clone())
             candidates = candidates[:, classes]
-    data = TrainingData(x, candidates, weight, x[:0], torch.empty(0, dtype=torch.long))
+    data = TrainingData(x, sets_of(candidates), weight, x[:0], torch.empty(0, dtype=torch.long))
     return net, data
 
 
 def make_batch(method, data, index):
-    confidence = method.init_confidence(data.candidates).double()
+    confidence = by_rows(method.init_confidence, data.candidates).to(torch.float64)
     return Batch(index, data.x[index], data.candidates[index], confidence[index], data.weight[index])
 
 
@@ -82,7 +84,7 @@ def before_and_after(net_after):
     """Logits of all rows before the step and after it, as lists."""
     net, data = make_problem()
     with torch.no_grad():
-        return net(data.x).tolist(), net_after(data.x).tolist(), data.candidates.tolist(), data.weight.tolist()
+        return net(data.x).tolist(), net_after(data.x).tolist(), data.candidates[:].tolist(), data.weight.tolist()
 
 
 def weighted_mean(values, weight):
@@ -95,10 +97,11 @@ def normalised(z, mask):
     return [v / mass if m else 0.0 for v, m in zip(p, mask, strict=True)]
 
 
+@pytest.mark.usefixtures("both_forms")
 def test_cc_steps_along_the_gradient_of_minus_the_log_of_the_candidate_mass():
     _, _, after, _ = run(CC(), learning_rate=0.3)
     net, data = make_problem()
-    mass = (torch.softmax(net(data.x), dim=1) * data.candidates).sum(dim=1)
+    mass = (torch.softmax(net(data.x), dim=1) * data.candidates[:]).sum(dim=1)
     assert mass[0].item() == pytest.approx(1)  # a row with all candidates
     ((data.weight * -mass.log()).sum() / data.weight.sum()).backward()
     for before, now in zip(net.parameters(), after.parameters(), strict=True):
@@ -115,6 +118,7 @@ def test_cc_survives_candidates_whose_probability_underflows():
     assert logits.grad.tolist() == [[-1, 0, 1]]
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize(("method", "fresh"), [(PRODEN, False), (RC, True)])
 def test_proden_and_rc_differ_only_in_when_they_look(method, fresh):
     loss, confidence, after, _ = run(method())
@@ -129,6 +133,7 @@ def test_proden_and_rc_differ_only_in_when_they_look(method, fresh):
     assert not np.allclose(confidence, [normalised(r, s) for r, s in zip(z if fresh else z_after, sets, strict=True)])
 
 
+@pytest.mark.usefixtures("both_forms")
 def test_proden_never_loses_a_candidate_for_good():
     net, data = make_problem()
     method = PRODEN()
@@ -179,7 +184,7 @@ def complementary_rows(loss_of_label):
     """`Σ_S ℓ − (K−1−s)/s Σ_S̄ ℓ` of each row by loops over the labels; 0 for a row that rules out none."""
     net, data = make_problem()
     rows = []
-    for r, s in zip(net(data.x).tolist(), data.candidates.tolist(), strict=True):
+    for r, s in zip(net(data.x).tolist(), data.candidates[:].tolist(), strict=True):
         p, ruled_out = probabilities(r), K - sum(s)
         if ruled_out == 0:
             rows.append(0.0)
@@ -190,12 +195,14 @@ def complementary_rows(loss_of_label):
     return rows, data.weight.tolist()
 
 
+@pytest.mark.usefixtures("both_forms")
 def test_mse_is_the_unbiased_risk_of_the_squared_loss():
     loss, _, _, _ = run(MSE())
     rows, weight = complementary_rows(lambda p, y: sum((p[k] - (k == y)) ** 2 for k in range(K)))
     assert loss == pytest.approx(weighted_mean(rows, weight), rel=1e-12)
 
 
+@pytest.mark.usefixtures("both_forms")
 def test_exp_is_the_exponential_of_the_candidate_mass():
     loss, _, after, _ = run(EXP())
     z, _, sets, weight = before_and_after(after)
@@ -226,13 +233,14 @@ def ga_prior(sets, weight):
     return [(1 - v / sum(implied)) / (K - 1) for v in implied]
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("rows", [range(N), [0, 1, 1], [0, 4, 7, 9]])
 def test_ga_risks_match_explicit_pairs(rows):
     index = torch.tensor(list(rows))
     net, data = make_problem()
     method = GA()
     method.start(net, data, torch.Generator())
-    prior = ga_prior(data.candidates.tolist(), data.weight.tolist())
+    prior = ga_prior(data.candidates[:].tolist(), data.weight.tolist())
     assert max(prior) > 1.1 * min(prior)  # the case in which a vector in the place of π̄_j shows
     np.testing.assert_allclose(method.prior_, prior, rtol=1e-12)
     batch = make_batch(method, data, index)
@@ -244,11 +252,12 @@ def test_ga_risks_match_explicit_pairs(rows):
     np.testing.assert_allclose(count, expected_count, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("flat", [True, False])
 def test_ga_descends_on_positive_risks_and_ascends_on_negative_ones(flat):
     net, data = make_problem()
     if flat:  # with balanced classes its risks are positive; those of a confident model on unbalanced ones are not
-        data.candidates[:] = torch.eye(K, dtype=torch.bool).repeat(N // K, 1)
+        data.candidates = sets_of(torch.eye(K, dtype=torch.bool).repeat(N // K, 1))
         data.weight[:] = 1
         nn.init.zeros_(net.weight)
         nn.init.zeros_(net.bias)
@@ -291,10 +300,10 @@ def test_d2cnn_terms_and_running_outputs():
     net, data = make_problem()
     method.start(net, data, torch.Generator())
     batch = make_batch(method, data, torch.arange(N))
-    target = [[m / sum(s) for m in s] for s in data.candidates.tolist()]
+    target = [[m / sum(s) for m in s] for s in data.candidates[:].tolist()]
     running = np.zeros((N, K))
     for epoch in range(6):
-        z, sets = net(data.x).tolist(), data.candidates.tolist()
+        z, sets = net(data.x).tolist(), data.candidates[:].tolist()
         ramp = math.exp(-5 * (1 - min(1, epoch / 4)) ** 2)
         rows = []
         for r, s, t in zip(z, sets, target, strict=True):
@@ -346,6 +355,7 @@ def test_a_second_pass_leaves_batch_norm_alone_and_uses_batch_statistics():
     assert not torch.equal(net[0].running_mean, before["0.running_mean"])
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("method", [m for m in ALL if m not in (VALEN, CroSel)])
 def test_permuting_the_classes_permutes_everything(method):
     order = torch.tensor([2, 0, 3, 1])
@@ -356,6 +366,7 @@ def test_permuting_the_classes_permutes_everything(method):
     torch.testing.assert_close(net.weight[order], net_p.weight)
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("method", [*ALL, lambda: VALEN(warmup_epochs=0)])
 def test_full_rows_alone_are_accepted_and_finite(method):
     loss, confidence, net, _ = run(method(), index=torch.tensor([0]))
@@ -364,6 +375,7 @@ def test_full_rows_alone_are_accepted_and_finite(method):
     assert all(torch.isfinite(p).all() for p in net.parameters())
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("method", ALL)
 def test_rows_of_weight_zero_teach_nothing(method):
     def stepped(value):

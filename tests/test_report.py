@@ -191,6 +191,19 @@ def test_curves_are_means_over_runs_at_shared_epochs() -> None:
     assert line.y[4] == pytest.approx(wanted, abs=1e-12)
 
 
+def test_accuracy_with_views_is_a_table_of_its_own() -> None:
+    made = [record(a) for a in ("mogd", "cc", "pce")]
+    for i, run in enumerate(made[:2]):
+        run["metrics"] = run["metrics"] | {"accuracy_views": 0.91 + 0.01 * i}
+    (section,) = sections(made)
+    (views,) = [table for table in section.more if table.title == "Test accuracy with test-time views"]
+    assert [(label, cells[0].text) for label, cells in views.rows] == [("MoGD", "91.00"), ("CC", "92.00")]
+    for form in ("md", "html"):
+        text = render(form, [section], made, {}, "")
+        assert "<summary>Test accuracy with test-time views</summary>" in text
+        assert "92.00" in text
+
+
 def test_histograms_pool_the_runs() -> None:
     runs = [record("cc", repetition=r) for r in range(2)]
     runs[0]["confidence_histogram"] = [1] + [0] * 18 + [3]

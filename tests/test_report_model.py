@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,11 @@ def test_in_a_notebook(folder: Path) -> None:
 def test_pictures_outside_of_the_folder_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"lies outside of .*pictures"):
         thumbnail(folder / "pictures", "../rows.csv")
+    whole = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(whole, "PNG")
+    (folder / "pictures" / "cut.png").write_bytes(whole.getvalue()[:60])
+    with pytest.raises(ValueError, match=r"'cut\.png' in .*pictures is damaged: "):
+        thumbnail(folder / "pictures", "cut.png")
 
 
 def test_the_longest_text_is_found(folder: Path) -> None:

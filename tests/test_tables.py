@@ -24,6 +24,9 @@ from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.frames import read_frame, write_frame
 from mogd.datasets.labelsets import column_sets, of_one_kind
 from mogd.datasets.tables import read_table
+from mogd.labeling.features import features
+from mogd.labeling.rows import read_rows
+from mogd.report.modeltable import thumbnail
 
 SETS = [["ant", "bee"], ["bee"], ["cat", "ant"], ["bee", "cat"]]
 
@@ -235,12 +238,18 @@ def test_a_picture_that_would_start_a_program_is_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(subprocess, "check_call", lambda *a, **k: pytest.fail("a program was started"))
     Image.new("RGB", (3, 3)).save(tmp_path / "0.eps")
     (tmp_path / "0.eps").rename(tmp_path / "0.png")
-    path = write(tmp_path / "t.csv", file=["0.png"], labels=["a"])
-    with pytest.raises(ValueError, match=r"0\.png is not a picture that can be read: use one of PNG, JPEG"):
+    path = write(tmp_path / "t.csv", file=["0.png"], labels=["a|b"])
+    refused = r"0\.png is not a picture that can be read: use one of PNG, JPEG"
+    with pytest.raises(ValueError, match=refused):
         read_table(path, images=tmp_path)
+    with pytest.raises(ValueError, match=refused):
+        thumbnail(tmp_path, "0.png")
+    assert (features(read_rows(path, images=tmp_path)) == 128).all()  # grey
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(FileNotFoundError, match="there is no picture"):
         read_table(write(tmp_path / "t.csv", file=["pipe.png"], labels=["a"]), images=tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no picture"):
+        thumbnail(tmp_path, "pipe.png")
 
 
 @pytest.mark.parametrize("ending", ["parquet", "feather"])

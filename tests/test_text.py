@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from shell_tools import run
 
 from mogd.datasets.encoder import TableEncoder
@@ -113,10 +113,9 @@ def test_a_few_sentences_are_no_category(tmp_path: Path) -> None:
         read_table(tmp_path / "t.csv")
 
 
-@pytest.fixture(scope="module")
-def tiny_model2vec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def save_model2vec(folder: Path) -> None:
     """A model2vec folder of a dozen words, by its own package."""
-    model2vec = pytest.importorskip("model2vec", reason="pip install 'mogd[model2vec]'")
+    from model2vec import StaticModel
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -125,8 +124,14 @@ def tiny_model2vec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     vectors = np.random.default_rng(0).normal(size=(len(words), 12)).astype(np.float32)
+    StaticModel(vectors, tokenizer, config={"model_type": "model2vec"}).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def tiny_model2vec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("model2vec", reason="pip install 'mogd[model2vec]'")
     folder = tmp_path_factory.mktemp("model2vec")
-    model2vec.StaticModel(vectors, tokenizer, config={"model_type": "model2vec"}).save_pretrained(folder)
+    save_model2vec(folder)
     return folder
 
 
@@ -151,6 +156,40 @@ def test_a_model2vec_folder(tiny_model2vec: Path, tmp_path: Path, monkeypatch: p
     (tmp_path / "moved" / "config.json").write_text('{"model_type": "model2vec", "normalize": true}')
     with pytest.raises(ValueError, match="is not the text model that the features were made with"):
         load_encoder(tmp_path / "model", text_model=tmp_path / "moved")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("model.safetensors", b"no tensors"),
+        ("tokenizer.json", b"{}"),
+        ("config.json", b'{"model_type": "model2vec", "normalize": []}'),
+        ("config.json", b"\xff"),
+        ("README.md", b"---\na: [\n---"),
+    ],
+)
+def test_a_damaged_model2vec_folder_is_one_sentence(file: str, content: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("model2vec", reason="pip install 'mogd[model2vec]'")
+    save_model2vec(tmp_path / "words")
+    (tmp_path / "words" / file).write_bytes(content)
+    frame = pl.DataFrame({"t": ["please send my money back", "cannot sign in"]})
+    try:
+        encoded = TableEncoder(text=["t"], text_model=tmp_path / "words").fit_transform(frame)
+    except ValueError as error:
+        assert str(error).startswith(f"the text model {tmp_path / 'words'} cannot be used: ")  # noqa: PT017
+        assert "\n" not in str(error)  # noqa: PT017
+    else:  # a setting that the package does not look at
+        assert np.isfinite(encoded).all()
+
+
+def test_a_text_model_that_gives_no_numbers_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("model2vec", reason="pip install 'mogd[model2vec]'")
+    save_model2vec(tmp_path / "words")
+    vectors = load_file(tmp_path / "words" / "model.safetensors")
+    name = next(iter(vectors))
+    save_file({**vectors, name: np.full_like(vectors[name], np.nan)}, tmp_path / "words" / "model.safetensors")
+    with pytest.raises(ValueError, match="its features are not finite"):
+        TableEncoder(text=["t"], text_model=tmp_path / "words").fit_transform(pl.DataFrame({"t": ["money", "back"]}))
 
 
 def test_a_sentence_transformers_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from mogd.methods.base import Batch, Method, Output, TrainingData
+from mogd.methods.rows import Rows
 
 Entry = dict[str, Any]  # of the history
 Augment = Callable[[Tensor, Tensor], Tensor]  # of images and their row numbers
@@ -60,7 +61,7 @@ class Run:
     history: list[Entry] = field(default_factory=list)
     stop: bool = False  # set it to end the run after this epoch
     at: Position = field(default_factory=Position)
-    confidence: Tensor = field(default_factory=lambda: torch.empty(0))  # of every row, once the method has started
+    confidence: Rows = field(default_factory=lambda: torch.empty(0))  # of every row, once the method has started
     optimizer: torch.optim.Optimizer | None = None  # of the epochs; a phase before them has its own
     interrupted: bool = False  # by Ctrl-C: the run ends after the current batch
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mogd.callbacks.base import Callback, Entry, Run
 from mogd.methods.base import Batch, Method, TrainingData
 from mogd.methods.common import forward_in_chunks, restricted
+from mogd.methods.rows import by_rows
 
 ROUNDING = 1e-9
 
@@ -51,8 +52,8 @@ class CandidateCleaning(Callback):
     def start(self, run: Run) -> None:
         data = run.data
         held = run.hold_out(round(self.holdout * len(data.clean_y))) if self.holdout else (data.clean_x, data.clean_y)
-        self.x_, self.y_ = held
-        self.removed_ = torch.zeros_like(data.candidates)
+        self.held_x, self.held_y = held
+        self.removed_ = by_rows(torch.zeros_like, data.candidates)
 
     def on_batch(self, batch: Batch) -> Batch:
         return replace(batch, confidence=restricted(batch.confidence, batch.candidates))
@@ -62,16 +63,23 @@ class CandidateCleaning(Callback):
             return
         data = run.data
         if entry["epoch"] > self.start_fraction * run.settings.epochs - ROUNDING:
-            before = data.candidates | self.removed_  # without what the method itself has given up
-            self.removed_ = before & ~self._inside(run.model, data.x)
-            self.removed_ &= (before != self.removed_).any(dim=1, keepdim=True)  # never all of them
-            data.candidates = before & ~self.removed_  # a new tensor: the caller's own matrix is left as it was
+            # without what the method itself has given up
+            before = by_rows(torch.logical_or, data.candidates, self.removed_)
+            least = self._least(run.model)
+
+            def outside(given: Tensor, x: Tensor) -> Tensor:
+                out = given & ~(torch.softmax(forward_in_chunks(run.model, x), dim=1) >= least)
+                return out & (given != out).any(dim=1, keepdim=True)  # never all of them
+
+            self.removed_ = by_rows(outside, before, data.x)
+            # a new matrix: the caller's own is left as it was
+            data.candidates = by_rows(lambda given, out: given & ~out, before, self.removed_)
         entry["candidates_per_row"] = float(data.candidates.sum(dim=1).double().mean())
 
-    def _inside(self, model: nn.Module, x: Tensor) -> Tensor:
-        """The labels of each row's prediction set."""
-        of_label = torch.softmax(forward_in_chunks(model, self.x_), dim=1).gather(1, self.y_[:, None])[:, 0]
-        return torch.softmax(forward_in_chunks(model, x), dim=1) >= least_probability(of_label, self.alpha)
+    def _least(self, model: nn.Module) -> Tensor:
+        """The probability that a label needs to be in a row's prediction set."""
+        of_label = torch.softmax(forward_in_chunks(model, self.held_x), dim=1).gather(1, self.held_y[:, None])[:, 0]
+        return least_probability(of_label, self.alpha)
 
 
 def least_probability(of_label: Tensor, alpha: float) -> Tensor:

@@ -29,12 +29,15 @@ class CandidateNoise(Callback):
             return f"its rate must be 'auto' or a number between 0 and 1; got {self.rate!r}"
         if not method.uses_log_prior:
             return "it takes no opinions beside its network's"
+        if not isinstance(data.candidates, Tensor):
+            return "it opens every set to all classes, which are too many for as many rows"
         if self.rate == "auto" and data.clean_candidates is None:
             return "no clean rows have sets of their own to measure the rate on: give candidates_val, or a number"
         return None
 
     def start(self, run: Run) -> None:
         data = run.data
+        assert isinstance(data.candidates, Tensor)
         self.rate_ = measured_rate(data) if self.rate == "auto" else float(self.rate)
         self.log_prior_: Tensor | None = None
         if data.evidence is None or data.evidence.kind != "votes":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
@@ -18,8 +18,10 @@ import mogd
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint_files import places, read_last, write
 from mogd.callbacks.state import Tensors, put_back, take_apart
+from mogd.methods.rows import Rows, StreamedRows
 
 NOT_COMPARED = ("verbose", "random_state", "callbacks")  # parameters of the classifier; the seed shows in the generator
+DAMAGED = (KeyError, TypeError, AttributeError, RuntimeError, IndexError, OverflowError, MemoryError)
 DATA = ("x", "candidates", "weight", "clean_x", "clean_y", "is_clean")
 
 
@@ -54,9 +56,13 @@ class Checkpoint(Callback):
         if found is None:
             return False
         described, tensors = found
-        _check_identity(self.folder, described["identity"], self.identity)
-        run.optimizer = run.new_optimizer()
-        restore_run(run, described["state"], tensors)
+        try:
+            _check_identity(self.folder, dict(described["identity"]), self.identity)
+            run.optimizer = run.new_optimizer()
+            restore_run(run, described["state"], tensors)
+        except DAMAGED as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ValueError(f"{self.folder} holds a damaged checkpoint: {reason}; start again elsewhere") from None
         return True
 
     def on_save_point(self, run: Run) -> None:
@@ -111,8 +117,9 @@ def state_of(run: Run) -> tuple[dict[str, Any], Tensors]:
     values = {
         "optimizer": run.optimizer.state_dict(),
         "parameters": _others(run),
-        "confidence": run.confidence,
+        "confidence": _stored(run.confidence)[-1],
         "weight": run.data.weight,
+        "candidates": _stored(run.data.candidates)[-1],
         "history": run.history,
         "stop": run.stop,
         "random": _random_state(run.data.x),
@@ -124,12 +131,15 @@ def restore_run(run: Run, state: dict[str, Any], tensors: Tensors) -> None:
     """Put the state into a run that has just been started."""
     for name, part in _objects(run).items():
         put_back(part, state[name], tensors)
-    found = {name: put_back(None, state[name], tensors) for name in ("optimizer", "confidence", "weight", "random")}
+    names = ("optimizer", "confidence", "weight", "candidates", "random")
+    found = {name: put_back(None, state[name], tensors) for name in names}
     put_back(_others(run), state["parameters"], tensors)
     assert run.optimizer is not None
     run.optimizer.load_state_dict(found["optimizer"])
-    run.confidence.copy_(found["confidence"])
+    _stored(run.confidence)[-1].copy_(found["confidence"])
     run.data.weight.copy_(found["weight"])
+    now, kept = run.data.candidates, found["candidates"]
+    run.data.candidates = kept if isinstance(now, Tensor) else now.like(kept)  # the caller's own matrix is left alone
     run.history[:] = put_back(None, state["history"], tensors)
     run.stop = state["stop"]
     torch.set_rng_state(found["random"]["cpu"])
@@ -181,12 +191,22 @@ def identity_of(run: Run) -> dict[str, Any]:
     for name, callback in zip(names, _changing(run), strict=True):
         own |= {f"{name}.{key}": value for key, value in callback.get_params().items()}
     return {key: _plain(value) for key, value in own.items()} | {
-        "training data": _digest(getattr(run.data, name) for name in DATA),
+        "training data": _digest(part for name in DATA for part in _stored(getattr(run.data, name))),
+        "votes": _digest(_evidence(run)),
         "network": _digest([*run.model.parameters(), *run.model.buffers()], repr(run.model)),
         "random_state": _digest([run.generator.get_state(), *_random_state(run.data.x).values()]),
         "version of mogd": mogd.__version__,
         "version of torch": version("torch"),
     }
+
+
+def _evidence(run: Run) -> Iterator[Tensor]:
+    """What is known beside the candidate sets."""
+    for evidence in (run.data.evidence, run.data.clean_evidence):
+        if evidence is not None:
+            yield from (torch.from_numpy(getattr(evidence, name)) for name in ("row", "label", "source", "weight"))
+    if run.data.clean_candidates is not None:
+        yield run.data.clean_candidates
 
 
 def _check_identity(folder: str | Path, saved: dict[str, Any], own: dict[str, Any]) -> None:
@@ -218,8 +238,16 @@ def _digest(tensors: Iterable[Tensor], text: str = "") -> str:
     digest = hashlib.sha256(text.encode())
     for tensor in tensors:
         digest.update(f"|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if tensor.numel():  # without elements it may have a stride of 0, and no view as bytes
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return f"sha256:{digest.hexdigest()}"
+
+
+def _stored(rows: Rows | StreamedRows) -> list[Tensor]:
+    """The tensors in which rows are kept, their values last; of rows on the disk what tells them from others."""
+    if isinstance(rows, StreamedRows):
+        return [torch.tensor([*rows.rows.identity().encode()], dtype=torch.uint8)]
+    return [rows] if isinstance(rows, Tensor) else [rows.starts, rows.columns, rows.values]
 
 
 def _is_digest(value: Any) -> bool:

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from mogd.callbacks.state import Tensors
 from mogd.datasets.base import atomic_file
 
-FORMAT, VERSION = "mogd-checkpoint", 1
+FORMAT, VERSION = "mogd-checkpoint", 2
 KEPT = 2
 NAME = re.compile(r"epoch-(\d{6})-batch-(\d{6})\.(json|safetensors)")
 PART = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}\.part")
@@ -65,14 +65,21 @@ def read_last(folder: Path) -> tuple[dict[str, Any], Tensors] | None:
 
 def _read(folder: Path, place: Place) -> tuple[dict[str, Any], Tensors]:
     try:
+        if not all(_file(folder, place, ending).is_file() for ending in ("json", "safetensors")):
+            raise FileNotFoundError  # a pipe or a device would be read without end
         described = json.loads(_file(folder, place, "json").read_text(encoding="utf-8"))
         content = _file(folder, place, "safetensors").read_bytes()
         checksum = described.pop("checksum")
         if checksum != _checksum(described) or described["tensors"] != _sha256(content):
             raise ValueError("its checksum differs")
-        return described, load(content)
+        found = described, load(content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError):
         raise ValueError(f"{_file(folder, place, 'json')} is damaged") from None
+    if described.get("format") != FORMAT:
+        raise ValueError(f"{_file(folder, place, 'json')} was not written by mogd")
+    if described.get("version") != VERSION:
+        raise ValueError(f"{_file(folder, place, 'json')} is a checkpoint of another version of mogd")
+    return found
 
 
 def _file(folder: Path, place: Place, ending: str) -> Path:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mogd.callbacks.base import Callback, Run
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import posterior
+from mogd.methods.rows import parts_of
 
 
 class ClassWeight(Callback):
@@ -52,6 +53,8 @@ class ClassWeight(Callback):
 
 def balanced(data: TrainingData) -> Tensor:
     """`n / (K · n_k)` with expected counts, in which a row counts by its weight, as in scikit-learn."""
-    share = data.candidates.to(data.weight.dtype) / data.candidates.sum(dim=1, keepdim=True)
-    counts = data.weight @ share
+    counts = data.weight.new_zeros(data.n_classes)
+    for part in parts_of(data.candidates):
+        sets = data.candidates[part]
+        counts += data.weight[part] @ (sets.to(data.weight.dtype) / sets.sum(dim=1, keepdim=True))
     return torch.where(counts > 0, counts.sum() / (len(counts) * counts.clamp(min=1e-12)), torch.ones_like(counts))

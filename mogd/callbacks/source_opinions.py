@@ -17,6 +17,7 @@ from mogd.methods.common import forward_in_chunks
 
 LEAST_JUDGES = 30  # clean rows with votes of their own: the exponents of fewer are noise, and their labels teach more
 MOST_JUDGES = 200  # more make the exponents hardly surer, and train better by their labels
+NETWORK_ERRORS = 2.0  # standard errors off the network's exponent: beyond noise it must be worth something
 UNLEARNED = {"network": 1.0, "annotators": 1.0, "count": 0.0, "scores": 1.0}  # exponents where no clean rows judge
 
 
@@ -25,10 +26,12 @@ class SourceOpinions(Callback):
 
     `w ∝ Π_s opinion_s^{t_s}` on the candidates. The annotators' opinion is the probability of what they said, by
     confusion matrices from the clean rows and, anew after every epoch, from the confidences. The exponents are those
-    under which the labels of clean rows are most probable among their own candidates, found anew after every epoch.
-    The network, which learned from the sources, has its exponent less one standard error, and 0 before the first epoch.
-    The clean rows that judge so train as partial rows, by their own sets and votes: what the network makes of them is
-    then worth what it makes of all others.
+    under which the labels of clean rows are most probable, found anew after every epoch. What is less simple must earn
+    its worth: of the mixtures of annotators and count, the nearest to the count within one standard error of the best
+    is taken, and the network, which learned from the sources, has its exponent less two standard errors, and 0 before
+    the first epoch.
+    The clean rows that judge so train as partial rows, by their own sets and votes, and guide no meta step: what the
+    network makes of them is then worth what it makes of all others.
 
     Where fewer than thirty clean rows have votes of their own, every opinion has the exponent 1, and the count 0.
     """
@@ -36,6 +39,8 @@ class SourceOpinions(Callback):
     def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:
         if not method.uses_log_prior:
             return "it takes no opinions beside its network's"
+        if not isinstance(data.candidates, Tensor):
+            return "it keeps an opinion on every row and class, which are too many"
         if data.evidence is None:
             return "there is nothing beside the candidate sets, such as votes, one column per annotator, or scores"
         return None
@@ -43,6 +48,7 @@ class SourceOpinions(Callback):
     def start(self, run: Run) -> None:
         data = run.data
         assert data.evidence is not None
+        assert isinstance(data.candidates, Tensor)
         self.sources_ = Votes(data) if data.evidence.kind == "votes" else Scores(data)
         judges = torch.empty(0, dtype=torch.long)
         if data.clean_evidence is not None:
@@ -59,6 +65,8 @@ class SourceOpinions(Callback):
             data.candidates = data.candidates.clone()
             data.candidates[self.rows_] = data.clean_candidates[judges.to(data.candidates.device)]
             self.judging_[self.rows_] = True
+            data.judges = torch.zeros_like(data.clean_y, dtype=torch.bool)
+            data.judges[judges.to(data.clean_y.device)] = True
         self.exponents_ = {"network": 0.0, **{name: UNLEARNED[name] for name in self.sources_.names}}
         self._ask(data)
         if len(self.y_):
@@ -73,7 +81,7 @@ class SourceOpinions(Callback):
             out.log_prior = out.log_prior + self.exponents_[name] * opinion[batch.index]
 
     def on_epoch_end(self, run: Run, entry: Entry) -> None:
-        assert run.confidence is not None
+        assert isinstance(run.confidence, Tensor)
         self.sources_.update(run.confidence)
         self._ask(run.data)
         self.exponents_["network"] = UNLEARNED["network"]
@@ -98,15 +106,17 @@ class SourceOpinions(Callback):
             self.opinions_[name] = whole
 
     def _best(self, logits: np.ndarray | None = None) -> dict[str, float]:
-        """The exponents that suit the judges best; the network's, where there is one, less its standard error."""
-        sources, allowed = [*self.of_judges_.values()], self.sources_.allowed[self.judges_]
+        """The exponents that suit the judges best; the network's, where there is one, less two standard errors."""
+        opinions, allowed = [*self.of_judges_.values()], self.sources_.allowed[self.judges_]
+        mix = crowd.mix_exponents(opinions, self.y_, allowed) if len(opinions) == 2 else np.ones(1)
+        together = np.tensordot(mix, opinions, axes=1)
         network, base = 0.0, None
         if logits is not None:
-            found = crowd.fit_exponents([logits, *sources], self.y_, allowed)
-            error = crowd.exponent_errors([logits, *sources], found, self.y_, allowed)
-            network = max(0.0, float(found[0] - error[0]))
+            found = crowd.fit_exponents([logits, together], self.y_, allowed)
+            error = crowd.exponent_errors([logits, together], found, self.y_, allowed)
+            network = max(0.0, float(found[0] - NETWORK_ERRORS * error[0]))
             base = network * logits
-        found = crowd.fit_exponents(sources, self.y_, allowed, base=base)
+        found = crowd.fit_exponents([together], self.y_, allowed, base=base)[0] * mix
         return {"network": network, **dict(zip(self.of_judges_, found.tolist(), strict=True))}
 
 
@@ -125,17 +135,13 @@ class Votes:
         gold = (self.clean_evidence, self.y) if self.clean_evidence is not None else (None, None)
         found = crowd.dawid_skene(self.evidence, sets, *gold, weight=self.weight)
         self.confusions, self.prior = found.confusions, found.prior
-        self.allowed = np.empty((0, self.n_classes), dtype=bool)  # the labels among which the clean rows judge
-        if data.clean_candidates is not None:
-            self.allowed = data.clean_candidates.cpu().numpy()
+        self.allowed = np.ones(self.known.shape, dtype=bool)  # the labels among which the clean rows judge
 
     def update(self, confidence: Tensor) -> None:
         """Count the confusion matrices and the classes anew."""
         guessed = confidence[: len(self.evidence)].double().cpu().numpy()
-        counts = self.weight * crowd.vote_counts(self.evidence, guessed)
-        if self.clean_evidence is not None:
-            counts += crowd.vote_counts(self.clean_evidence, self.known)
-        self.confusions = crowd.Confusions(counts, crowd.best_shrinkage(counts))
+        gold = (self.clean_evidence, self.y) if self.clean_evidence is not None else (None, None)
+        self.confusions = crowd.estimate_confusions(self.evidence, guessed, *gold, weight=self.weight)
         prior = self.weight * guessed.sum(axis=0) + self.known.sum(axis=0) + 1.0
         self.prior = prior / prior.sum()
 

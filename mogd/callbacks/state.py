@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ def take_apart(value: Any, path: str, tensors: Tensors, rows: frozenset[int] = f
         tensors[path] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         stride = list(torch.empty_like(value).stride())
         return {"as": "tensor", "path": path, "stride": stride, "device": str(value.device)}
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return {"as": "names", "of": value.tolist()}
     if isinstance(value, np.ndarray):
         return {"as": "array", "of": take_apart(torch.from_numpy(value), path, tensors)}
     if isinstance(value, torch.Generator):
@@ -43,6 +46,9 @@ def take_apart(value: Any, path: str, tensors: Tensors, rows: frozenset[int] = f
         return parts if isinstance(value, list) else {"as": "tuple", "of": parts}
     if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
         return {"as": "dict", "of": [[k, take_apart(v, f"{path}.{k}", tensors, rows)] for k, v in value.items()]}
+    if is_frozen(value):
+        names = [field.name for field in fields(value)]
+        return {"as": "frozen", "of": {k: take_apart(getattr(value, k), f"{path}.{k}", tensors, rows) for k in names}}
     if not hasattr(value, "__dict__") or path.count(".") > 20:
         raise ValueError(
             f"a checkpoint cannot hold {path}, a {type(value).__name__}: keep tensors and plain values in attributes "
@@ -65,6 +71,8 @@ def put_back(now: Any, saved: Any, tensors: Tensors) -> Any:
         return now
     if kind == "tensor":
         return _put_tensor(now, saved, tensors[saved["path"]])
+    if kind == "names":
+        return np.array(content, dtype=str)
     if kind == "array":
         return put_back(None, content, tensors).numpy()
     if kind == "tuple":
@@ -74,6 +82,8 @@ def put_back(now: Any, saved: Any, tensors: Tensors) -> Any:
         return {key: put_back(there.get(key), part, tensors) for key, part in content}
     if now is None:
         raise ValueError(f"a checkpoint has a {kind} that a new start of the run has not")
+    if kind == "frozen":
+        return replace(now, **{key: put_back(getattr(now, key), part, tensors) for key, part in content.items()})
     if kind == "generator":
         now.set_state(put_back(None, content, tensors))
     elif kind == "module":
@@ -84,6 +94,9 @@ def put_back(now: Any, saved: Any, tensors: Tensors) -> Any:
             with torch.no_grad():
                 own[key].copy_(put_back(None, part, tensors))  # in place: the optimizer holds these
     else:
+        foreign = [key for key in content if not _is_state(now, key)]
+        if foreign:
+            raise TypeError(f"{foreign[0]} is no state of a {type(now).__name__}")
         for key in {key for key, _ in _attributes(now)} - content.keys():
             delattr(now, key)
         for key, part in content.items():
@@ -99,6 +112,11 @@ def _put_tensor(now: Any, saved: dict[str, Any], value: Tensor) -> Tensor:
     return torch.empty_strided(value.shape, saved["stride"], dtype=value.dtype, device=saved["device"]).copy_(value)
 
 
+def is_frozen(value: Any) -> bool:
+    """Whether a value can only be replaced as a whole, such as the confusion matrices of annotators."""
+    return is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen  # type: ignore
+
+
 def _tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_parameters()
     yield from module.named_buffers()
@@ -106,7 +124,8 @@ def _tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """What of an object can change: all that a parameter object has learned, and all that another one has."""
-    learned = isinstance(value, BaseEstimator)
-    for key, part in vars(value).items():
-        if not learned or (key.endswith("_") and not key.startswith("_")):
-            yield key, part
+    yield from ((key, part) for key, part in vars(value).items() if _is_state(value, key))
+
+
+def _is_state(value: Any, key: str) -> bool:
+    return not isinstance(value, BaseEstimator) or (key.endswith("_") and not key.startswith("_"))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from mogd.candidates import name_rows
@@ -32,8 +33,9 @@ class ClassicalEstimator(PartialLabelEstimator):
 
     def _check_features(self, X: Any, *, reset: bool, name: str = "X") -> np.ndarray:
         X = super()._check_features(X, reset=reset, name=name)
-        if max(X.max(initial=0), -X.min(initial=0)) > LARGEST:
-            bad = np.flatnonzero((np.abs(X) > LARGEST).any(axis=1))
+        values = X.data if sp.issparse(X) else X
+        if max(values.max(initial=0), -values.min(initial=0)) > LARGEST:
+            bad = np.unique((np.abs(X) > LARGEST).nonzero()[0])
             raise ValueError(
                 f"{name} holds numbers beyond ±{LARGEST:g} in {name_rows(bad)}, whose distances cannot be computed: "
                 "use another unit for these columns, or drop these rows"
@@ -44,8 +46,7 @@ class ClassicalEstimator(PartialLabelEstimator):
         require(self.clean_weight >= 0, "clean_weight", "0 or more", self.clean_weight)
         if self.clean_weight > 0:
             rows = rows.join_clean(self.clean_weight)
-        X = np.ascontiguousarray(rows.X, dtype=np.float64)
-        self.confidence_ = self._learn(X, rows.candidates, rows.weight)[: rows.n_given]
+        self.confidence_ = self._learn(as_float(rows.X), rows.candidates, rows.weight)[: rows.n_given]
 
     def _learn(self, X: np.ndarray, candidates: np.ndarray, weight: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} must implement _learn")
@@ -63,6 +64,11 @@ class ClassicalEstimator(PartialLabelEstimator):
     def _load_state(self, state: Mapping[str, np.ndarray]) -> None:
         for name in self.learned:
             setattr(self, name, state[name])
+
+
+def as_float(X: Any) -> Any:
+    """Rows in float64, sparse ones still sparse."""
+    return X.astype(np.float64) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float64)
 
 
 class KernelEstimator(ClassicalEstimator):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import softmax
 
 from mogd.classical.base import ClassicalEstimator
@@ -27,6 +28,7 @@ class PLSVM(ClassicalEstimator):
     The model is the mean of the iterates of the second half. `history_` holds the objective after each epoch.
     """
 
+    takes_sparse = True
     learned = ("coef_", "intercept_")
 
     def __init__(
@@ -54,7 +56,9 @@ class PLSVM(ClassicalEstimator):
         require(self.lam > 0, "lam", "greater than 0", self.lam)
         require(self.epochs >= 1, "epochs", "at least 1", self.epochs)
         require(self.batch_size >= 1, "batch_size", "at least 1", self.batch_size)
-        W = self._pegasos(np.column_stack([X, np.ones(len(X))]), candidates, weight / weight.mean())
+        ones = np.ones((len(candidates), 1))
+        with_one = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.column_stack([X, ones])
+        W = self._pegasos(with_one, candidates, weight / weight.mean())
         self.coef_, self.intercept_ = W[:, :-1], W[:, -1]
         return posterior(self._decision(X), candidates)
 
@@ -63,12 +67,12 @@ class PLSVM(ClassicalEstimator):
         radius = 1.0 / np.sqrt(self.lam)
         # from the class means, not from zero, where all scores tie and the order of the classes would choose
         share = candidates / candidates.sum(axis=1, keepdims=True)
-        W = (weight[:, None] * (share - share.mean(axis=0))).T @ X / len(X)
+        W = (weight[:, None] * (share - share.mean(axis=0))).T @ X / len(candidates)
         mean, averaged, step = np.zeros_like(W), 0, 0
         self.history_ = []
         for epoch in range(self.epochs):
-            order = generator.permutation(len(X))
-            for rows in np.array_split(order, max(1, len(X) // self.batch_size)):
+            order = generator.permutation(len(candidates))
+            for rows in np.array_split(order, max(1, len(candidates) // self.batch_size)):
                 step += 1
                 _, slope = margin_loss(X[rows] @ W.T, candidates[rows], weight[rows])
                 W = (1.0 - 1.0 / step) * W - slope.T @ X[rows] / (self.lam * step)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from mogd.classical.base import ClassicalEstimator
+from mogd.classical.base import ClassicalEstimator, as_float
 from mogd.classical.common import require
 from mogd.estimator import Rows
 
@@ -16,6 +16,7 @@ from mogd.estimator import Rows
 class VoteEstimator(ClassicalEstimator):
     """A subclass writes `_resolve`: the confidence of the partial rows, and what the regression is trained on."""
 
+    takes_sparse = True
     learned: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
     C: float
 
@@ -26,8 +27,7 @@ class VoteEstimator(ClassicalEstimator):
         if self.clean_weight > 0:
             rows = rows.join_clean(self.clean_weight)
             targets = np.concatenate([targets, rows.candidates[len(targets) :]])
-        X = np.ascontiguousarray(rows.X, dtype=np.float64)
-        self.coef_, self.intercept_ = fit_logistic(X, targets, rows.weight, self.C)
+        self.coef_, self.intercept_ = fit_logistic(as_float(rows.X), targets, rows.weight, self.C)
 
     def _resolve(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         raise NotImplementedError(f"{type(self).__name__} must implement _resolve")

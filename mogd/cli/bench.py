@@ -23,7 +23,9 @@ FIRST = ("characteristics", "real-world", "fashion-linear", "instance-dependent"
 @app.command()
 def bench(
     recipe: str = typer.Argument(help="A recipe: a TOML file, or its name in the folder benchmarks or the library."),
-    scale: str = typer.Option("laptop", help="laptop or paper: how much data, how many epochs and seeds."),
+    scale: str = typer.Option(
+        "laptop", help="laptop, overnight (images) or paper: how much data, how many epochs and seeds."
+    ),
     jobs: int = typer.Option(0, "--jobs", "-j", help="Cells that run beside each other; 0 takes every core."),
     backend: str = typer.Option("loky", help="loky (processes here), dask or ray, by joblib."),
     address: str = typer.Option("", help="A running Dask scheduler or Ray cluster; without it a local one is made."),
@@ -97,9 +99,9 @@ def _bench(
     failed = 0
     if (plan.todo or plan.known) and not dry_run:
         with _progress(plan, jobs) as advance:
-            otherwise = run(plan, jobs=jobs, backend=backend, address=address or None, on_record=advance)
+            mismatched = run(plan, jobs=jobs, backend=backend, address=address or None, on_record=advance)
         failed = advance.failed
-        _say_confirmed(plan.samples, otherwise)
+        _say_confirmed(plan.samples, mismatched)
     if plan.path.exists():
         _say_results(chosen, plan, only)
     if failed and failed == len(plan.todo):
@@ -134,10 +136,10 @@ def _say_plan(recipe: Recipe, plan: Plan, jobs: int) -> None:
         typer.echo(f"{name} is not on this machine, {count} cells left out: `mogd datasets fetch {name}`")
 
 
-def _say_confirmed(samples: list[Sample], otherwise: list[Sample]) -> None:
-    if count := sum(len(sample.others) for sample in samples if sample not in otherwise):
+def _say_confirmed(samples: list[Sample], mismatched: list[Sample]) -> None:
+    if count := sum(len(sample.others) for sample in samples if sample not in mismatched):
         typer.echo(f"{count} records by older code stand: a sample of each kind came out the same")
-    for sample in otherwise:
+    for sample in mismatched:
         record = next(iter(sample.again.values()))
         where = f"{record['label']} on {record['dataset']} ({record['panel']})"
         typer.echo(f"{where}: the figures have changed; run the others with --rerun-changed")

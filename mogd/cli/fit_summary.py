@@ -3,27 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mogd.algorithms import ALGORITHMS
+from mogd.algorithms import ALGORITHMS, make_method
 from mogd.algorithms import make as make_algorithm
 
 if TYPE_CHECKING:
+    from mogd.choice import Comparison as Estimates
     from mogd.comparison import Comparison
     from mogd.datasets.tables import TableDataset
     from mogd.estimator import PartialLabelEstimator
 
 Make = Callable[[str], "PartialLabelEstimator"]
 LOW_COVERING = 0.5  # of what lies between chance and every prediction in its set
+BUDGET = 120.0  # seconds of a comparison, unless --budget says otherwise
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How `--method auto` compares: what it may choose from, and what every choice is given."""
+
+    allow_rows: bool
+    scale: str | None
+    epochs: int | None
+    budget: float
+    seed: int
+    verbose: int
+
+    def compare(self, data: TableDataset) -> Estimates:
+        """The algorithms that use features, by their estimated accuracy; each is reported as it is done."""
+        import numpy as np
+
+        from mogd.choice import compare, options, report
+
+        has_clean = data.clean_y is not None and len(data.clean_y) > 0
+        scale = "auto" if self.scale is None else None if self.scale == "none" else self.scale
+        kind = {"has_clean": has_clean, "has_votes": False, "is_image": data.X.ndim > 2}
+        kind["is_compressed"] = not isinstance(data.candidates.matrix, np.ndarray)
+        return compare(
+            data.X,
+            data.candidates,
+            data.clean_X if has_clean else None,
+            data.clean_y if has_clean else None,
+            data.clean_candidates if has_clean else None,
+            tried=options(**kind, allow_rows=self.allow_rows, scale=scale, epochs=self.epochs),
+            budget=self.budget,
+            random_state=self.seed,
+            on_outcome=report if self.verbose else None,
+        )
 
 
 def choose(
-    method: str, data: TableDataset, make: Make, compare: bool | None
-) -> tuple[str, PartialLabelEstimator, Comparison | None]:
-    """The algorithm to fit and how it compares on the clean rows; `method` "auto" takes what they prefer.
+    method: str, data: TableDataset, make: Make, compare: bool | None, tried: Tried | None = None
+) -> tuple[str, PartialLabelEstimator, Comparison | None, Estimates | None]:
+    """The algorithm to fit, how it compares on the clean rows, and what else was tried.
 
-    Without a wish, tables with votes and enough clean rows are compared: every fit of pictures is long.
+    With `tried` it is the best of those that use features, in the place of `method`; where there are votes, it gives
+    way to those that read the votes alone if the clean rows prefer them. Without a wish, tables with votes and enough
+    clean rows are compared on these: every fit of pictures is long.
     """
+    from sklearn.base import clone
+
     from mogd.comparison import LEAST_CLEAN, SIMPLE
     from mogd.comparison import compare as judge
 
@@ -31,15 +72,18 @@ def choose(
     has_votes = data.candidates.evidence is not None
     if compare and n_clean < LEAST_CLEAN:
         raise ValueError(f"--compare needs at least {LEAST_CLEAN} clean rows; there are {n_clean}: leave it out")
-    own = method
-    if method == "auto":
-        own = "mogd" if n_clean or (data.candidates.sizes == 1).any() else "cc"
+    own, estimates = method, None
+    if tried is not None:
+        estimates = tried.compare(data)
+        option, how = estimates.best.option, {"unseen": "keep", "verbose": tried.verbose}
+        own, model = option.algorithm, option.estimator(tried.seed, **how)
+    else:
+        model = make(own)
     if compare is None:
-        compare = n_clean >= LEAST_CLEAN and has_votes and (data.X.ndim == 2 or method == "auto")
-    model = make(own)
+        compare = n_clean >= LEAST_CLEAN and has_votes and (data.X.ndim == 2 or tried is not None)
     if not compare:
-        return own, model, None
-    alone = make("cc" if ALGORITHMS[own].needs_clean_set else own)
+        return own, model, None, estimates
+    alone = clone(model).set_params(method=make_method("cc")) if ALGORITHMS[own].needs_clean_set else clone(model)
     assert data.clean_X is not None
     assert data.clean_y is not None
     clean = (data.clean_X, data.clean_y, data.clean_candidates)
@@ -47,10 +91,20 @@ def choose(
     found = judge(
         None if is_simple else model, own, data.X, data.candidates, *clean, without_clean=None if is_simple else alone
     )
-    if method == "auto" and found.own is not None and found.preferred is not found.own:
+    if tried is not None and found.own is not None and found.preferred is not found.own:
         own = found.preferred.name
         model = make_algorithm(own, scale=model.scale, **SIMPLE[own])
-    return own, model, found
+    return own, model, found, estimates
+
+
+def estimate_rows(estimates: Estimates) -> list[tuple[str, str]]:
+    """Lines of the summary: what was tried, the best first, and which differences are noise."""
+    rows: list[tuple[str, str]] = []
+    for outcome in estimates.outcomes:
+        score = outcome.error or f"{outcome.score:.1%} estimated accuracy"
+        level = ", as good as the best" if outcome in estimates.level and outcome is not estimates.best else ""
+        rows.append(("" if rows else "compared", f"{outcome.option.label}: {score}{level}"))
+    return rows
 
 
 def comparison_rows(used: str, found: Comparison) -> list[tuple[str, str]]:
@@ -84,7 +138,7 @@ def comparison_rows(used: str, found: Comparison) -> list[tuple[str, str]]:
 def callback_settings(config: dict[str, Any]) -> str:
     """The callbacks of a fit and their settings, in one line."""
     parts = []
-    for callback in config["callbacks"]:
+    for callback in config.get("callbacks", ()):
         settings = {name: value for name, value in callback.items() if name != "name" and value is not None}
         shown = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in settings.items())
         parts.append(f"{callback['name']} ({shown})" if shown else callback["name"])

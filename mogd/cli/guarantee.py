@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
 
     from mogd.conformal import Calibration
 
@@ -32,9 +33,9 @@ def calibration_of(fitted: Any, option: str) -> Calibration:
 
 
 def guaranteed(
-    fitted: Any, proba: np.ndarray, columns: dict[str, Any], coverage: float | None, risk: float | None
+    fitted: Any, proba: np.ndarray, columns: dict[str, Any], coverage: float | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The columns `label` and `confidence`, calibrated where possible, with sets and abstentions; and their figures."""
+    """The columns `label` and `confidence`, calibrated where possible, with sets; and their figures."""
     import numpy as np
 
     calibration = getattr(fitted, "calibration_", None)
@@ -47,11 +48,32 @@ def guaranteed(
         sizes = chosen.sum(axis=1)
         figures |= {"coverage": coverage, "labels_a_set": float(sizes.mean()), "empty_sets": int((sizes == 0).sum())}
         figures |= {"single_sets": int((sizes == 1).sum())}
-    if risk is not None:
-        accepted = calibration_of(fitted, "--risk").accepts(proba, risk)
-        columns = columns | {"label": np.where(accepted, columns["label"].astype(object), None)}
-        figures |= {"risk": risk, "abstained": int((~accepted).sum())}
     return columns, figures
+
+
+def abstaining(
+    calibration: Calibration, frame: pl.DataFrame, top: np.ndarray, risk: float
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Labels only where they are sure enough among all rows of the table, by their largest probabilities `top`."""
+    import polars as pl
+
+    accepted = calibration.accepts(top[:, None], risk)
+    label = pl.when(pl.Series(accepted)).then(pl.col("label")).otherwise(None).alias("label")
+    return frame.with_columns(label), {"risk": risk, "abstained": int((~accepted).sum())}
+
+
+def together(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of a whole table from those of its parts."""
+    if len(parts) == 1:
+        return parts[0]
+    n_rows = sum(part["rows"] for part in parts)
+    figures = dict(parts[0])
+    for name in figures:
+        if name in ("mean_confidence", "labels_a_set"):
+            figures[name] = sum(part["rows"] * part[name] for part in parts) / n_rows
+        elif name != "coverage":
+            figures[name] = sum(part[name] for part in parts)
+    return figures
 
 
 def sentence(figures: dict[str, Any]) -> str:

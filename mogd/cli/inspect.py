@@ -28,10 +28,12 @@ def inspect(
     force: Force = False,
 ) -> None:
     """Look at a table before any fit: labels, annotators, agreement, and what is wrong with the file."""
+    from mogd.cli.models import notes
     from mogd.inspection import inspect_table
 
     check_free(html, force, "--html")
-    found = inspect_table(reading.table, **reading.options())
+    with notes():
+        found = inspect_table(reading.table, **reading.options())
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
     if html is not None:

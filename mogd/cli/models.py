@@ -11,23 +11,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mogd.algorithms import ALGORITHMS, check_name
+from mogd.algorithms import ALGORITHMS, AUTO, check_name
 from mogd.cli import app
-from mogd.cli.guarantee import AsJson, Coverage, Risk, guaranteed, mark_rows, sentence
+from mogd.cli.fit_summary import BUDGET
+from mogd.cli.guarantee import (
+    AsJson,
+    Coverage,
+    Risk,
+    abstaining,
+    calibration_of,
+    guaranteed,
+    mark_rows,
+    sentence,
+    together,
+)
 from mogd.cli.reading import TABLE, WRITTEN, Reading, reads_table
-from mogd.cli.scoring import Encoding, ImageFolder, SavedModel, TextModel, score_table
+from mogd.cli.scoring import Encoding, ImageFolder, SavedModel, TextModel, score_parts
 from mogd.cli.targets import Force, check_free
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from mogd.choice import Comparison as Estimates
     from mogd.comparison import Comparison
     from mogd.datasets.tables import TableDataset
     from mogd.estimator import PartialLabelEstimator
 
 MethodName = Annotated[str, typer.Option(help="`mogd methods` lists them.")]
 MethodOrAuto = Annotated[
-    str, typer.Option(help="`mogd methods` lists them; auto takes the one that the clean rows prefer.")
+    str | None,
+    typer.Option(
+        help="`mogd methods` lists them; auto compares a few on the rows. Tables are compared without --method, "
+        "--backbone and --param; otherwise it is mogd."
+    ),
 ]
 OtherParams = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other parameter (repeat).")]
 
@@ -37,10 +53,17 @@ OtherParams = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", hel
 def fit(
     reading: Reading,
     out: Annotated[Path, typer.Option(help="The folder to save the model as.")],
-    method: MethodOrAuto = "mogd",
-    backbone: Annotated[str | None, typer.Option(help="Network of a deep method: linear, mlp, …")] = None,
+    method: MethodOrAuto = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Network of a deep method: linear, rbf, mlp, …; auto compares them.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(help="Of a comparison: seconds after which no further method is begun.")
+    ] = BUDGET,
     epochs: Annotated[int | None, typer.Option(help="Passes over the rows of a deep method.")] = None,
-    scale: Annotated[str, typer.Option(help="Features: standard, minmax or none.")] = "standard",
+    scale: Annotated[
+        str | None, typer.Option(help="Features: standard (default), minmax or none; compared methods have their own.")
+    ] = None,
     param: OtherParams = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Save even a model that holds training rows.")] = False,
@@ -56,21 +79,32 @@ def fit(
         bool | None,
         typer.Option(
             "--compare/--no-compare",
-            help="Judge by the clean rows, beside majority vote and Dawid–Skene; by default for tables of votes.",
+            help="Judge by the clean rows, beside majority vote and Dawid–Skene; by default for tables of votes. "
+            "--no-compare compares nothing at all.",
         ),
     ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
-    from mogd.cli.fit_summary import choose
+    from mogd.cli.fit_summary import Tried, choose
     from mogd.modelfolder import saved_here
     from mogd.saving import check_saving
 
-    def build(name: str) -> PartialLabelEstimator:
-        return _estimator(name, backbone, epochs, scale, param or [], seed, quiet or as_json)
+    silent = quiet or as_json
 
-    first = build("mogd" if method == "auto" else method)
+    def build(name: str) -> PartialLabelEstimator:
+        return _estimator(name, backbone, epochs, scale or "standard", param or [], seed, silent)
+
+    own_settings = bool(backbone or param or checkpoint or resume)
+    if method == AUTO and own_settings:
+        raise ValueError(
+            "--method auto chooses the model and its settings: leave out --backbone, --param, --checkpoint"
+        )
+    if method is None:
+        compared = compare is not False and not own_settings and reading.given["images"] is None
+        method = AUTO if compared else "mogd"
+    first = build("mogd" if method == AUTO else method)
     if checkpoint is not None or resume:
         _add_checkpoint(first, method, checkpoint, resume)
     check_saving(first, out, allow_rows=keep_rows, overwrite=force)
@@ -81,14 +115,21 @@ def fit(
         raise ValueError("--calibrate needs clean rows: name them by --clean COL or --clean FILE")
     clean["candidates_val"] = data.clean_candidates if clean["y_val"] is not None else None
     with notes(), _interrupts():
-        used, model, comparison = choose(method, data, build, compare)
+        tried = None
+        if method == AUTO:
+            tried = Tried(
+                allow_rows=keep_rows, scale=scale, epochs=epochs, budget=budget, seed=seed, verbose=0 if silent else 1
+            )
+        used, model, comparison, estimates = choose(method, data, build, compare, tried)
         if checkpoint is not None or resume:
             _add_checkpoint(model, used, checkpoint, resume)
         model.fit(data.X, data.candidates, **clean)
+        if estimates is not None:
+            model.config_ = getattr(model, "config_", {}) | {"choice": estimates.as_dict()}
         if calibrate:
             _calibrate(model, data, clean)
     _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
-    _summary(data, model, out, replaced, used, comparison, as_json)
+    _summary(data, model, out, replaced, used, comparison, estimates, as_json)
 
 
 @app.command()
@@ -106,25 +147,39 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Label the rows of a table by a saved model."""
+    import numpy as np
+    import polars as pl
+
     from mogd.datasets.folders import ImageEncoder
-    from mogd.datasets.frames import check_target, write_frame
+    from mogd.datasets.frames import as_frame, check_target, write_frame
     from mogd.datasets.rows import row_ids
     from mogd.saving import id_name
 
     check_target(out)
     check_free(out, force)
-    fitted, encoder, frame, proba = score_table(model, table, images, text_model, encoding)
     name = id_name(model)
-    best = proba.argmax(axis=1)
-    known = name if name in frame.columns else None
-    columns: dict[str, Any] = {known or "row": row_ids(frame, known)}
-    if isinstance(encoder, ImageEncoder) and known != encoder.column:
-        columns["file"] = frame[encoder.column].to_list()
-    columns |= {"label": fitted.classes_[best], "confidence": proba.max(axis=1)}
-    columns, figures = guaranteed(fitted, proba, columns, coverage, risk)
-    if probabilities:
-        columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
-    write_frame(out, columns)
+    written: list[pl.DataFrame] = []
+    top: list[np.ndarray] = []
+    parts: list[dict[str, Any]] = []
+    for fitted, encoder, frame, proba in score_parts(model, table, images, text_model, encoding):
+        known = name if name in frame.columns else None
+        ids = row_ids(frame, known)
+        columns: dict[str, Any] = {known or "row": ids if known else ids + sum(part.height for part in written)}
+        if isinstance(encoder, ImageEncoder) and known != encoder.column:
+            columns["file"] = frame[encoder.column].to_list()
+        columns |= {"label": fitted.classes_[proba.argmax(axis=1)], "confidence": proba.max(axis=1)}
+        columns, found = guaranteed(fitted, proba, columns, coverage)
+        judge = None if risk is None else calibration_of(fitted, "--risk")
+        top.append(proba.max(axis=1))
+        if probabilities:
+            columns |= {f"p({label})": proba[:, k] for k, label in enumerate(fitted.classes_.tolist())}
+        written.append(as_frame(columns))
+        parts.append(found)
+    labelled, figures = pl.concat(written, how="vertical_relaxed"), together(parts)
+    if risk is not None and judge is not None:
+        labelled, abstained = abstaining(judge, labelled, np.concatenate(top), risk)
+        figures |= abstained
+    write_frame(out, labelled)
     _report(sentence(figures), out, figures if as_json else None)
 
 
@@ -232,15 +287,22 @@ def none_if_empty(values: np.ndarray | None) -> np.ndarray | None:
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """What the library warns of, as a line each and once; which rows are taken to be clean, the shell says itself."""
+    """What the library warns of, as a line each and once, before an error too, which it may explain.
+
+    Which rows are taken to be clean, the shell says itself.
+    """
     from mogd.estimator import AssumedCleanWarning
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", AssumedCleanWarning)
-        yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        _note(text)
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.simplefilter("ignore", AssumedCleanWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a library's own parts: nothing a user can mend
+            yield
+    finally:
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            _note(text)
 
 
 def _report(what: str, out: Path, figures: dict[str, Any] | None = None) -> None:
@@ -274,7 +336,7 @@ def _check_learnable(data: TableDataset, method: str) -> None:
             )
     if len(data.classes) < 2:
         raise ValueError(f"there is only one label, {data.classes.tolist()[0]!r}, so there is nothing to tell apart")
-    needs_clean = method != "auto" and ALGORITHMS[method].needs_clean_set
+    needs_clean = method != AUTO and ALGORITHMS[method].needs_clean_set
     if not needs_clean or none_if_empty(data.clean_y) is not None:
         return
     n_single = int((data.candidates.sizes == 1).sum())
@@ -316,12 +378,13 @@ def _summary(
     replaced: str | None,
     used: str,
     comparison: Comparison | None,
+    estimates: Estimates | None,
     as_json: bool,
 ) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mogd.cli.fit_summary import callback_settings, comparison_rows, covering_warning, source_rows
+    from mogd.cli.fit_summary import callback_settings, comparison_rows, covering_warning, estimate_rows, source_rows
 
     facts = data.describe()
     n_clean = 0 if data.clean_y is None else len(data.clean_y)
@@ -335,8 +398,11 @@ def _summary(
     table.add_row("rows", f"{facts['n_rows']} with candidates, {n_clean} clean")
     table.add_row("features", str(facts["n_features"]))
     table.add_row("classes", str(facts["n_classes"]))
-    table.add_row("method", used)
-    if hasattr(model, "config_"):
+    backbone = getattr(model, "backbone_", None)
+    table.add_row("method", f"{used}, {backbone}" if isinstance(backbone, str) else used)
+    for name, said in estimate_rows(estimates) if estimates else []:
+        table.add_row(name, said)
+    if hasattr(model, "history_"):
         table.add_row("callbacks", callback_settings(model.config_))
     table.add_row("average candidates", f"{facts['average_candidates']:.2f}")
     table.add_row("covering rate", f"{covering:.3f} of the predictions lie in the row's candidate set")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -41,7 +42,35 @@ def score_table(
         fitted, encoder = load(model), load_encoder(model, images, text_model)
         frame = table_of(read_rows(table, encoding=encoding))
     with notes():
-        X = encoder.transform(frame)
+        return _scored(fitted, encoder, frame, table)
+
+
+def score_parts(
+    model: Path, table: Path, images: Path | None = None, text_model: Path | None = None, encoding: str | None = None
+) -> Iterator[Scored]:
+    """The same in parts: row groups of a folder of Parquet or Arrow files, or of a large one; others are one part."""
+    from mogd.arrowfiles import is_large, read_groups
+
+    if not is_large(table):
+        yield score_table(model, table, images, text_model, encoding)
+        return
+    import polars as pl
+
+    from mogd.cli.models import notes
+    from mogd.saving import load, load_encoder
+
+    if encoding is not None:
+        raise ValueError(f"encoding is for text and JSON; {table} holds Parquet or Arrow")
+    with notes():
+        fitted, encoder = load(model), load_encoder(model, images, text_model)
+    for part in read_groups(table):
+        frame = pl.from_arrow(part)
+        assert isinstance(frame, pl.DataFrame)
+        yield _scored(fitted, encoder, frame, table)
+
+
+def _scored(fitted: Any, encoder: Encoder, frame: pl.DataFrame, table: Path) -> Scored:
+    X = encoder.transform(frame)
     _check_missing(encoder.missing_, X, table)
     return Scored(fitted, encoder, frame, fitted.predict_proba(X))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,33 +32,16 @@ def which(
     own_votes = data.clean_candidates if clean_y is not None else None
     rows = (data.X, data.candidates, none_if_empty(data.clean_X), clean_y, own_votes)
     with notes():
-        found = compare(*rows, budget=budget, random_state=seed, on_outcome=_progress)
+        found = compare(*rows, budget=budget, random_state=seed, on_outcome=progress)
     if as_json:
-        typer.echo(json.dumps(_plain(found), indent=2))
+        typer.echo(json.dumps(found.as_dict(), indent=2))
         return
     _show(found)
     _next(found, reading)
 
 
-def _progress(outcome: Outcome) -> None:
-    said = outcome.error if outcome.score is None else f"{outcome.score:.3f} in {outcome.seconds:.0f} s"
-    typer.echo(f"{outcome.option.label}: {said}", err=True)
-
-
-def _plain(found: Comparison) -> dict[str, Any]:
-    rows = [
-        {
-            "label": o.option.label,
-            "algorithm": o.option.algorithm,
-            "params": o.option.params,
-            "estimated_accuracy": o.score,
-            "seconds": round(o.seconds, 2),
-            "error": o.error,
-        }
-        for o in found.outcomes
-    ]
-    best = {"best": found.best.option.label, "level": [o.option.label for o in found.level]}
-    return {**best, "noise": found.noise, "rows": found.n_rows, "clean_rows": found.n_clean, "methods": rows}
+def progress(outcome: Outcome) -> None:
+    typer.echo(str(outcome), err=True)
 
 
 def _show(found: Comparison) -> None:
@@ -79,5 +62,5 @@ def _show(found: Comparison) -> None:
 
 def _next(found: Comparison, reading: Reading) -> None:
     option = found.best.option
-    backbone = f" --backbone {option.params['backbone']}" if "backbone" in option.params else ""
-    typer.echo(f"use it: mogd fit {reading.command()} --method {option.algorithm}{backbone} --out MODEL")
+    settings = "".join(f" --{name} {option.params[name]}" for name in ("backbone", "scale") if name in option.params)
+    typer.echo(f"use it: mogd fit {reading.command()} --method {option.algorithm}{settings} --out MODEL")

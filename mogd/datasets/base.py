@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 
 from mogd.candidates import Candidates, name_rows
+from mogd.compressed import Matrix, at_column
 from mogd.evidence import Evidence
 
 FORMAT = 1  # of the file that `save` writes
 _PARTS = ("X", "matrix", "classes", "y", "ids", "feature_names")
+DAMAGED = "{path} is not a data set saved by mogd, or it is damaged: save it again"
 _EVIDENCE_PARTS = ("row", "label", "source", "weight", "sources", "n_rows", "kind")
 
 
@@ -88,7 +91,7 @@ class PartialDataset:
         result |= self.candidates.describe()
         if self.y is not None and (self.y >= 0).any():
             known = np.flatnonzero(self.y >= 0)
-            result["true_in_candidates"] = float(self.candidates.matrix[known, self.y[known]].mean())
+            result["true_in_candidates"] = float(at_column(self.candidates[known].matrix, self.y[known]).mean())
             result["classes_occurring"] = len(np.unique(self.y[known]))
         return result
 
@@ -120,22 +123,30 @@ class PartialDataset:
         """Read what `save` wrote; a file that was cut or changed is refused."""
         found = _read_arrays(path)
         names = found.get("feature_names")
-        dataset = cls(
-            name=str(found["name"]),
-            X=found["X"],
-            candidates=Candidates(found["matrix"], found["classes"], _read_evidence(found)),
-            y=found.get("y"),
-            ids=found.get("ids"),
-            feature_names=None if names is None else [str(name) for name in names],
-        )
-        if dataset.fingerprint != str(found["fingerprint"]):
+        try:
+            dataset = cls(
+                name=str(found["name"]),
+                X=found["X"],
+                candidates=Candidates(_read_matrix(found), found["classes"], _read_evidence(found)),
+                y=found.get("y"),
+                ids=found.get("ids"),
+                feature_names=None if names is None else [str(name) for name in names],
+            )
+            same = dataset.fingerprint == str(found["fingerprint"])
+        except Exception:  # arrays of another kind can raise nearly anything
+            raise ValueError(DAMAGED.format(path=path)) from None
+        if not same:
             raise ValueError(f"{path} does not hold what was saved: its fingerprint differs; save it again")
         return dataset
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        matrix = np.asarray(self.candidates.matrix, dtype=bool)
-        values = (self.X, matrix, self.classes, self.y, self.ids, self.feature_names)
+        matrix = self.candidates.matrix
+        compressed = sp.issparse(matrix)
+        dense = None if compressed else np.asarray(matrix, dtype=bool)
+        values = (self.X, dense, self.classes, self.y, self.ids, self.feature_names)
         parts: dict[str, Any] = {part: value for part, value in zip(_PARTS, values, strict=True) if value is not None}
+        if compressed:
+            parts |= {"matrix_columns": matrix.indices, "matrix_starts": matrix.indptr}
         if self.candidates.evidence is not None:
             parts |= {f"evidence_{part}": getattr(self.candidates.evidence, part) for part in _EVIDENCE_PARTS}
         return {part: _without_objects(part, value) for part, value in parts.items()}
@@ -173,15 +184,29 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {key: file[key] for key in file.files}
-        if not {"format", "name", "fingerprint", "X", "matrix", "classes"} <= set(found):
+        sets = {"matrix_columns", "matrix_starts"} if "matrix_starts" in found else {"matrix"}
+        if not {"format", "name", "fingerprint", "X", "classes"} | sets <= set(found):
             raise ValueError("its parts are missing")
+        if not all(isinstance(array, np.ndarray) for array in found.values()):
+            raise ValueError("a part is no array")
+        later = int(found["format"]) > FORMAT
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
     except Exception:  # a damaged archive can raise nearly anything
-        raise ValueError(f"{path} is not a data set saved by mogd, or it is damaged: save it again") from None
-    if int(found["format"]) > FORMAT:
+        raise ValueError(DAMAGED.format(path=path)) from None
+    if later:
         raise ValueError(f"{path} was written by a later version of mogd: update the library")
     return found
+
+
+def _read_matrix(found: dict[str, np.ndarray]) -> Matrix:
+    if "matrix" in found:
+        return found["matrix"]
+    columns, starts = found["matrix_columns"], found["matrix_starts"]
+    shape = (len(starts) - 1, len(found["classes"]))
+    matrix = sp.csr_array((np.ones(len(columns), dtype=bool), columns, starts), shape=shape)
+    matrix.check_format(full_check=True)  # a place outside the shape would be read out of bounds
+    return matrix
 
 
 def _read_evidence(found: dict[str, np.ndarray]) -> Evidence | None:

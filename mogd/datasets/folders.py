@@ -112,17 +112,24 @@ class ImageEncoder:
         return names
 
     def _open(self, name: str) -> Any:
-        try:
-            from PIL import Image
-        except ImportError:
-            raise ImportError("reading pictures needs pillow: pip install 'mogd[images]'") from None
         path = Path(self.folder) / name
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():
             raise FileNotFoundError(f"there is no picture {path}, which column {self.column!r} names")
-        try:
-            return Image.open(path, formats=FORMATS)
-        except Exception:
-            raise ValueError(f"{path} is not a picture that can be read: use one of {', '.join(FORMATS)}") from None
+        return open_picture(path)
+
+
+def open_picture(path: Path) -> Any:
+    """A picture of one of the kinds that start no program."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ImportError("reading pictures needs pillow: pip install 'mogd[images]'") from None
+    if not path.is_file():  # a pipe would be waited for
+        raise FileNotFoundError(f"there is no picture {path}")
+    try:
+        return Image.open(path, formats=FORMATS)
+    except Exception:
+        raise ValueError(f"{path} is not a picture that can be read: use one of {', '.join(FORMATS)}") from None
 
 
 def _leads_outside(name: str) -> bool:

@@ -97,9 +97,26 @@ def frame_of(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
     names = dict.fromkeys(name for row in rows for name in row)
     try:
-        return pl.DataFrame([pl.Series(name, [row.get(name) for row in rows], strict=False) for name in names])
+        return pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
         raise ValueError(f"the objects do not make a table: {first_line(error)}") from None
+
+
+def _column(name: str, cells: list[Any]) -> pl.Series:
+    """Cells as one kind; as text where they have none that numpy knows: nothing in common, or too large numbers."""
+    import polars as pl
+
+    found = pl.Series(name, cells, strict=False)
+    if found.dtype not in (pl.Object, pl.Int128):
+        return found
+    return pl.Series(name, [None if cell is None else str(cell) for cell in cells])
+
+
+def as_frame(columns: Mapping[str, Any]) -> pl.DataFrame:
+    """Named columns, arrays or lists, as a frame."""
+    import polars as pl
+
+    return pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
 
 
 def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:
@@ -108,7 +125,7 @@ def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:
 
     kind = check_target(path)
     if not isinstance(columns, pl.DataFrame):
-        columns = pl.DataFrame({name: v.tolist() if hasattr(v, "tolist") else v for name, v in columns.items()})
+        columns = as_frame(columns)
     if kind == "text in columns":
         columns = pl.DataFrame({defused(c.name): [defused(cell) for cell in c.to_list()] for c in columns})
     with writing(path) as file:
@@ -261,7 +278,7 @@ def _read_excel(source: Source) -> pl.DataFrame:
     rows = [row for row in rows if any(cell is not None for cell in row)]
     named = [(i, str(name)) for i, name in enumerate(header) if name is not None]
     cells = {i: [row[i] if i < len(row) else None for row in rows] for i, _ in named}  # a row ends at its last cell
-    return pl.DataFrame([pl.Series(name, cells[i], strict=False) for i, name in named])
+    return pl.DataFrame([_column(name, cells[i]) for i, name in named])
 
 
 def _write_excel(frame: pl.DataFrame, file: IO[bytes]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 PIECE = 1 << 20  # bytes
 MOST_BYTES = 1 << 28  # of one text or array: the largest of CIFAR-100 has 154 MB
+MOST_COPIES = 2  # times as much in all: what is read, and what is made of it
 MOST_STEPS = 3_000_000  # opcodes: the training file of CIFAR-100 has about 400,000
 NUMERIC = re.compile(r"[uif][1248]|b1")
 
@@ -116,6 +117,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
+        self.left = MOST_COPIES * MOST_BYTES
 
     def run(self) -> Any:
         for _ in range(MOST_STEPS):
@@ -132,6 +134,7 @@ class _Machine:
         """So many bytes; a large piece is read into memory that is used only as far as the file fills it."""
         if size > MOST_BYTES:
             raise Refused(f"it has a text of {size} bytes, more than CIFAR has")
+        self.spend(size)
         if size <= PIECE:
             content: Any = self.file.read(size)
             filled = len(content)
@@ -143,6 +146,12 @@ class _Machine:
         if filled != size:
             raise Refused("it is cut short")
         return content
+
+    def spend(self, size: int) -> None:
+        """Count what is kept in memory: a text in the memo can be used again and again."""
+        self.left -= size
+        if self.left < 0:
+            raise Refused("it makes more texts and arrays than CIFAR has")
 
     def number(self, size: int, signed: bool = False) -> int:
         return int.from_bytes(self.read(size), "little", signed=signed)
@@ -178,6 +187,7 @@ class _Machine:
         elif what is _Name.DTYPE and len(arguments) == 3:
             self.push(_DType(arguments[0]))
         elif what is _Name.ENCODE and _text(arguments[-1]) == "latin1" and len(arguments) == 2:
+            self.spend(len(arguments[0]))
             self.push(arguments[0].encode("latin-1"))
         else:
             raise Refused("it makes something other than arrays")
@@ -186,6 +196,7 @@ class _Machine:
         target, state = self.last(2)
         if not isinstance(target, (_Array, _DType)) or not isinstance(state, tuple):
             raise Refused("it changes something other than arrays")
+        self.spend(sum(len(part) for part in state if _is_raw(part)))
         target.fill(state)
         self.push(target)
 

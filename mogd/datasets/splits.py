@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mogd.candidates import Candidates
+from mogd.compressed import dense_or_refuse
 from mogd.datasets.base import PartialDataset
 
 
@@ -27,6 +28,7 @@ class Split:
     train_index: np.ndarray
     clean_index: np.ndarray
     test_index: np.ndarray | None  # None when the test rows came from outside
+    clean_candidates: Candidates  # the clean rows' own sets and, where there are any, their votes
 
 
 def fold_numbers(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
@@ -87,7 +89,7 @@ def protocol(
     kept = rest if singletons else np.setdiff1d(rest, clean, assume_unique=True)
     train = dataset.subset(kept)
     if singletons:
-        matrix = train.candidates.matrix.copy()
+        matrix = dense_or_refuse(train.candidates.matrix, "a split with clean rows as single candidates").copy()
         matrix[np.searchsorted(kept, clean)] = np.eye(len(dataset.classes), dtype=bool)[y[clean]]
         train = replace(train, candidates=Candidates(matrix, dataset.classes))
     return Split(
@@ -99,6 +101,7 @@ def protocol(
         train_index=kept,
         clean_index=clean,
         test_index=tested,
+        clean_candidates=dataset.candidates[clean],
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,8 @@ import numpy as np
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
+
+from mogd.datasets.delimited import first_line
 
 Arrays = dict[str, np.ndarray]
 TOKEN = r"\w+|[!?]+|[:;]-?[()dp]"  # words of any length, and the marks by which people show what they feel
@@ -92,11 +95,25 @@ class FolderText:
         return self
 
     def transform(self, texts: Sequence[str]) -> np.ndarray:
-        return np.asarray(self._model.encode(list(texts)), dtype=np.float64)
+        with self._damage_named():
+            features = np.asarray(self._model.encode(list(texts)), dtype=np.float64)
+            if features.ndim != 2 or len(features) != len(texts) or not np.isfinite(features).all():
+                raise ValueError("its features are not finite numbers, a row for each text")
+        return features
 
     @cached_property
     def _model(self) -> Any:
         return _load(self.folder)
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        """Whatever the package says of a damaged folder is one sentence."""
+        try:
+            yield
+        except (ImportError, FileNotFoundError):
+            raise
+        except Exception as error:  # damage can raise nearly anything
+            raise ValueError(f"the text model {self.folder} cannot be used: {first_line(error)}") from None
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "folder": str(self.folder), "checksum": self.checksum_, "width": self.width}

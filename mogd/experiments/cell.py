@@ -14,6 +14,7 @@ import numpy as np
 
 from mogd.algorithms import make
 from mogd.candidates import Candidates, as_labels
+from mogd.compressed import largest
 from mogd.datasets import Split
 from mogd.datasets.splits import hold_out
 from mogd.estimator import PartialLabelEstimator
@@ -88,7 +89,10 @@ def _fill(record: Record, cell: Cell) -> None:
     if cell.algorithm == "supervised":
         candidates = Candidates(np.eye(len(dataset.classes), dtype=bool)[train_y], dataset.classes)
     clean_X, clean_y, judge = split.clean_X, split.clean_y, None
+    clean_sets = split.clean_candidates if candidates.evidence is not None else None
     if cell.epoch_rule == "clean" and is_deep(cell.algorithm):
+        if clean_sets is not None:
+            raise ValueError("epoch_rule 'clean' is not for rows with votes: their clean rows judge the sources")
         clean_X, clean_y, judge = _keep_judges(split, cell)
     estimator = estimator_of(cell)
     if cell.select:
@@ -101,10 +105,13 @@ def _fill(record: Record, cell: Cell) -> None:
 
         watcher = Watcher(split, judge, cell.curve)
     record["params"] = _plain(estimator, cell)
+    views = record["params"].get("predict_views")
+    if views is not None:  # every image is looked at once, and once more in the end
+        estimator.set_params(predict_views=None)
     if watcher is not None:
         estimator.set_params(callbacks=[*_listed(estimator.callbacks), watcher])
     began = time.perf_counter()
-    estimator.fit(split.train.X, candidates, X_val=clean_X, y_val=clean_y)
+    estimator.fit(split.train.X, candidates, X_val=clean_X, y_val=clean_y, candidates_val=clean_sets)
     record["config"] = _json(getattr(estimator, "config_", None))
     record["seconds"]["fit"] = round(time.perf_counter() - began - (watcher.seconds if watcher else 0.0), 4)
     began = time.perf_counter()
@@ -123,8 +130,11 @@ def _fill(record: Record, cell: Cell) -> None:
         "covering": covering_rate(split.train.candidates.matrix, covered),
         "calibration": calibration_error(test_y, probabilities),
     }
+    if views is not None:
+        seen = estimator.set_params(predict_views=views).predict_proba(split.test_X)
+        record["metrics"]["accuracy_views"] = accuracy(test_y, seen.argmax(axis=1))
     if not known:
-        counts, _ = np.histogram(estimator.confidence_.max(axis=1), bins=HISTOGRAM_BINS, range=(0, 1 + 1e-6))
+        counts, _ = np.histogram(largest(estimator.confidence_)[1], bins=HISTOGRAM_BINS, range=(0, 1 + 1e-6))
         record["confidence_histogram"] = counts.tolist()
 
 

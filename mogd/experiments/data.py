@@ -11,12 +11,13 @@ import numpy as np
 
 from mogd.candidates import Candidates
 from mogd.datasets import ImageData, PartialDataset, Split, load, load_images, protocol
+from mogd.datasets.annotators import annotated
 from mogd.datasets.corrupt import CIFAR100_SUPERCLASS_OF, binomial, hierarchical, instance_dependent, pair
 from mogd.datasets.sources import SOURCES, find
 from mogd.datasets.splits import hold_out
 from mogd.experiments.spec import Cell
 
-GENERATORS = ("binomial", "pair", "hierarchical", "instance-dependent")
+GENERATORS = ("binomial", "pair", "hierarchical", "instance-dependent", "annotators")
 
 
 def is_here(dataset: str) -> bool:
@@ -77,19 +78,24 @@ def _image_part(
     images = _load_images(name)
     parts = []
     for X, y, count in ((images.X_train, images.y_train, rows), (images.X_test, images.y_test, test_rows)):
-        if count is None:
-            parts.append((X, y))
-        else:
-            chosen = hold_out(y, count, np.random.default_rng([seed, 2]))
-            parts.append((X[chosen], y[chosen]))
+        chosen = _chosen(y, count, seed)
+        parts.append((X, y) if chosen is None else (X[chosen], y[chosen]))
     return parts[0], parts[1]
+
+
+def _chosen(y: np.ndarray, count: int | None, seed: int) -> np.ndarray | None:
+    """The rows of a stratified part; None for all."""
+    return None if count is None else hold_out(y, count, np.random.default_rng([seed, 2]))
 
 
 @lru_cache(maxsize=4)
 def _corrupted(name: str, rows: int | None, test_rows: int | None, seed: int, corruption: str) -> PartialDataset:
     (X, y), _ = _image_part(name, rows, test_rows, seed)
-    images = _load_images(name)
-    matrix = make_candidates(name, X, y, len(images.classes), json.loads(corruption), seed)
+    images, how = _load_images(name), json.loads(corruption)
+    if how["generator"] == "annotators":
+        options = {key: value for key, value in how.items() if key != "generator"}
+        return PartialDataset(name, X, annotated(images, _chosen(images.y_train, rows, seed), **options), y)
+    matrix = make_candidates(name, X, y, len(images.classes), how, seed)
     return PartialDataset(name, X, Candidates(matrix, images.classes), y)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import mogd
-from mogd.algorithms import ALGORITHMS
+from mogd.algorithms import ALGORITHMS, AUTO
 from mogd.callbacks import CALLBACKS
 from mogd.experiments.spec import CONTROLS, is_deep
 
@@ -22,9 +22,11 @@ SHARED = ("mogd.experiments.cell", "mogd.experiments.data", "mogd.datasets.split
 NOT_FOLLOWED = {
     *("mogd.algorithms", "mogd.classifier", "mogd.selection", "mogd.datasets", "mogd.callbacks.progress_bar"),
     *("mogd.report.modelpage", "mogd.onnxfile"),
-    *(f"mogd.datasets.{name}" for name in ("base", "images", "realworld", "sources")),
+    "mogd.choice",  # where the method or the backbone is "auto", `modules_behind` is asked for it
+    *(f"mogd.datasets.{name}" for name in ("annotators", "base", "images", "realworld", "sources")),
     *(f"mogd.experiments.{name}" for name in ("clean_network", "controls", "provenance", "record", "spec", "watcher")),
 }
+AUTO_CHOICES = ("sure", "mogd", "cc", "majority", "dawid-skene")
 PACKAGE = Path(mogd.__file__).parent
 
 
@@ -97,9 +99,11 @@ def modules_behind(
         waiting.append("mogd.selection")
     if algorithm in CONTROLS:
         waiting.append("mogd.experiments.controls")
+    elif algorithm == AUTO:  # it may end in any of these
+        waiting += ["mogd.auto", "mogd.choice", "mogd.selection", *(ALGORITHMS[name].module for name in AUTO_CHOICES)]
     elif algorithm in ALGORITHMS or is_deep(algorithm):
         waiting.append(ALGORITHMS[algorithm].module)
-    if is_deep(algorithm) or clean_network:
+    if is_deep(algorithm) or algorithm == AUTO or clean_network:
         waiting.append("mogd.classifier")
     waiting += [CALLBACKS[name].split(":")[0] for name in callbacks]
     if clean_network:

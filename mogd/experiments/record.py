@@ -1,10 +1,10 @@
 """The records of a run: JSON lines, one for each finished cell, each written whole or not at all.
 
 A line holds the cell's definition, its `key`, its `work` (equal for cells that compute the same), and: `selected`
-(parameters chosen on training rows), `data_fingerprint`, `metrics` (accuracy and calibration on the test rows,
-disambiguation and covering on the training rows), `curve`, `confidence_histogram`, `seconds`, `started`, `host`,
-`versions`, `commit`, `dirty`, `code` and `error`. Where later code has given a sample of such records again, its hash
-is `confirmed`.
+(parameters chosen on training rows), `data_fingerprint`, `metrics` (accuracy and calibration on the test rows, each
+looked at once, `accuracy_views` with test-time views, disambiguation and covering on the training rows), `curve`,
+`confidence_histogram`, `seconds`, `started`, `host`, `versions`, `commit`, `dirty`, `code` and `error`. Where later
+code has given a sample of such records again, its hash is `confirmed`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """From a recipe (TOML) to its cells: one cell is one fit of one algorithm on one split of one data set.
 
 A recipe holds the protocol at its top level, `[scale.<name>]` tables that are laid over it, and `[[panel]]` tables (one
-for each table or figure), which may have scales of their own. What a cell is decides everything that it computes.
+for each table or figure), which may have scales of their own, or stand in some `scales` alone. What a cell is decides
+everything that it computes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from mogd.algorithms import ALGORITHMS
+from mogd.algorithms import ALGORITHMS, AUTO
 
 CONTROLS = {"clean-logistic": "logistic regression, clean rows alone", "clean-forest": "forest, clean rows alone"}
 DESCRIBE = "describe"  # a cell that measures a data set and trains nothing
-LABELS = {DESCRIBE: "characteristics", **CONTROLS}
+LABELS = {DESCRIBE: "characteristics", AUTO: "auto", **CONTROLS}
 EPOCH_RULES = ("last", "clean")
 WHOLE = {
     "seed": 0,
@@ -199,11 +200,14 @@ def _load_recipe(path: Path, scale: str) -> Recipe:
     if not panels or not isinstance(panels, list):
         raise ValueError(f"{path} has no [[panel]]: name at least one table with its datasets and methods")
     lines = [entry for part in (table, *panels) for entry in part.get("methods", []) if isinstance(entry, dict)]
-    if strange := {name for part in (*panels, *lines) for name in part.get("scale", {})} - set(overlays):
+    named = {name for part in (*panels, *lines) for name in (*part.get("scale", {}), *part.get("scales", []))}
+    if strange := named - set(overlays):
         raise ValueError(f"{path} has no scale {', '.join(sorted(strange))}; it has {', '.join(overlays)}")
     known = {entry.name for entry in fields(Panel)}
     made = []
     for panel in panels:
+        if scale not in panel.pop("scales", overlays):
+            continue
         own = panel.pop("scale", {})
         merged = {"title": title}
         for layer in (table, overlays[scale], panel, own.get(scale, {})):
@@ -218,11 +222,17 @@ def _load_recipe(path: Path, scale: str) -> Recipe:
             _check_images(made[-1])
         except ValueError as error:
             raise ValueError(f"{path}, panel {merged['name']!r}: {error}") from None
-    names = {panel.name for panel in made}
+    names = {panel.get("name") for panel in panels}
     for panel in made:
         for line in (_method(entry, scale) for entry in panel.methods):
             if strange := set(line["panels"] or []) - names:
                 raise ValueError(f"{path} has no panel {', '.join(sorted(strange))}, which {line['label']!r} names")
+        for line in _lines(panel, scale):
+            for name, values in line["settings"].items():
+                if not set(values) & set(panel.settings.get(name, [])):
+                    raise ValueError(
+                        f"{path}: {panel.name!r} has no column with {name} in {values} for {line['label']!r}"
+                    )
         labels = [line["label"] for line in _lines(panel, scale)]
         if twice := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"{path}: two methods of {panel.name!r} are called {twice[0]!r}; give one another label")
@@ -255,7 +265,7 @@ def default_label(algorithm: str) -> str:
     if algorithm in LABELS:
         return LABELS[algorithm]
     if algorithm not in ALGORITHMS:
-        known = ", ".join((*ALGORITHMS, *CONTROLS))
+        known = ", ".join((*ALGORITHMS, AUTO, *CONTROLS))
         raise ValueError(f"unknown algorithm {algorithm!r} in a recipe; choose one of {known}")
     return ALGORITHMS[algorithm].label or ALGORITHMS[algorithm].path.rsplit(":", 1)[-1]
 
@@ -274,20 +284,38 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _method(entry: str | dict[str, Any], scale: str) -> dict[str, Any]:
-    """A line of a table; `panels`, where given, names those in which it stands, and `scale` is laid over it."""
+    """A line of a table, with `scale` laid over it.
+
+    Where given, `panels` names those in which it stands, `settings` the columns (`{"q": [0.1]}`), and `repetitions` is
+    how many of the panel's it has.
+    """
     method: dict[str, Any] = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
     method = _merge(method, method.pop("scale", {}).get(scale, {}))
-    words = ("algorithm", "label", "params", "select", "panels")
+    words = ("algorithm", "label", "params", "select", "panels", "settings", "repetitions")
     if set(method) - set(words) or "algorithm" not in method:
         raise ValueError(f"a method is a name or a table of {', '.join(words)}, scale; got {entry!r}")
-    name = method["algorithm"]
-    return {"label": default_label(name), "params": {}, "select": None, "panels": None} | method
+    count = method.get("repetitions", 1)
+    if type(count) is not int or count < 1:
+        raise ValueError(f"repetitions of {method['algorithm']} must be a whole number of 1 or more; got {count!r}")
+    defaults: dict[str, Any] = {
+        "label": default_label(method["algorithm"]),
+        "params": {},
+        "select": None,
+        "panels": None,
+    }
+    return defaults | {"settings": {}, "repetitions": None} | method
 
 
 def _lines(panel: Panel, scale: str) -> list[dict[str, Any]]:
     """The methods that stand in a panel."""
     lines = (_method(entry, scale) for entry in panel.methods)
     return [line for line in lines if panel.name in (line["panels"] or [panel.name])]
+
+
+def _has_cell(method: Mapping[str, Any], setting: Mapping[str, Any], repetition: int) -> bool:
+    """Whether a line has a cell in a column and repetition of its panel."""
+    in_column = all(setting[name] in values for name, values in method["settings"].items())
+    return in_column and (method["repetitions"] is None or repetition < method["repetitions"])
 
 
 def _cells(recipe: Recipe, panel: Panel, number: int) -> Iterator[Cell]:
@@ -298,6 +326,8 @@ def _cells(recipe: Recipe, panel: Panel, number: int) -> Iterator[Cell]:
     for repetition, (column, (dataset, setting)), fold in product(range(panel.repetitions), columns, folds):
         corruption = panel.corruption and panel.corruption | {k: v for k, v in setting.items() if k != "n_clean"}
         for row, method in enumerate(methods):
+            if not _has_cell(method, setting, repetition):
+                continue
             own = _merge(panel.params, panel.deep) if is_deep(method["algorithm"]) else panel.params
             yield Cell(
                 recipe=recipe.name,

@@ -156,10 +156,10 @@ def _entry(
     group: list[Record], column: Column, algorithm: str, metric: str, paper: PaperFigures, check_code: bool
 ) -> Entry:
     group = sorted(group, key=lambda r: (r["repetition"], r["fold"] or 0))
-    values = [r["metrics"][metric] for r in group if r["metrics"] is not None and r["metrics"][metric] is not None]
+    found = [(r["metrics"] or {}).get(metric) for r in group]
     errors = [r["error"] for r in group if r["error"] is not None]
     return Entry(
-        values=tuple(values),
+        values=tuple(value for value in found if value is not None),
         failed=len(errors),
         errors=tuple(dict.fromkeys(errors)),
         changed=sum(map(has_changed, group)) if check_code else 0,

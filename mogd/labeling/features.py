@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mogd.datasets.encoder import TableEncoder
+from mogd.datasets.folders import open_picture
 from mogd.labeling.rows import LabelRows
 
 MOST_VALUES = 50  # a text column of more values than this is a name, not a category
@@ -68,16 +69,14 @@ def _pictures(rows: LabelRows) -> np.ndarray:
     """Small copies; a picture that is not there or cannot be read is grey."""
     from mogd.labeling.pictures import find_picture
 
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ImportError("comparing pictures needs pillow: pip install 'mogd[images]'") from None
     found = np.full((len(rows), SIDE * SIDE * 3), 128, dtype=np.float32)
     for row in range(len(rows)):
         try:
-            with Image.open(find_picture(rows, row)) as picture:
+            with open_picture(find_picture(rows, row)) as picture:
                 picture.draft("RGB", (SIDE, SIDE))
                 found[row] = np.asarray(picture.convert("RGB").resize((SIDE, SIDE)), dtype=np.float32).ravel()
-        except (OSError, ValueError, Image.DecompressionBombError):
+        except ImportError:
+            raise
+        except Exception:  # a damaged picture can raise nearly anything
             continue
     return found

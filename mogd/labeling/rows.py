@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mogd.candidates import Candidates, as_candidates
+from mogd.compressed import dense_or_refuse
 from mogd.datasets.encoder import FEW
 from mogd.datasets.frames import need, read_frame
 from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
@@ -51,7 +52,8 @@ class LabelRows:
     def fingerprint(self) -> str:
         """SHA-256 of the ids and candidate sets: answers belong to these."""
         content = json.dumps([[str(i) for i in self.ids.tolist()], self.class_names])
-        return hashlib.sha256(content.encode() + np.packbits(self.candidates.matrix).tobytes()).hexdigest()
+        sets = np.packbits(dense_or_refuse(self.candidates.matrix, "the labelling page"))
+        return hashlib.sha256(content.encode() + sets.tobytes()).hexdigest()
 
 
 def read_rows(

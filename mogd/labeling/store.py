@@ -55,12 +55,14 @@ class Store:
         self.path = path
         self.connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
+            self.connection.execute("PRAGMA trusted_schema=OFF")  # a file from elsewhere may hold functions to call
             self.connection.execute("PRAGMA locking_mode=EXCLUSIVE")  # two servers on one file would give rows twice
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
             self.connection.executescript(SCHEMA)
             self._check_table(table)
-        except (sqlite3.DatabaseError, StoreError) as error:
+            self._check_content()
+        except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
             self.connection.close()
             if "locked" in str(error):
                 raise ValueError(f"{path} is in use: another `mogd label` has it open; stop that one first") from None
@@ -80,6 +82,14 @@ class Store:
             if not facts:
                 pairs = [("format", str(FORMAT)), ("table", table)]
                 self.connection.executemany("INSERT INTO facts VALUES (?, ?)", pairs)
+
+    def _check_content(self) -> None:
+        """Read all of it: damage is said here, not in the midst of a person's work."""
+        found = [said for (said,) in self.connection.execute("PRAGMA quick_check(1)")]
+        rows = [(a.row, a.label or "", a.name, a.at) for a in self.answers()]
+        plain = all(isinstance(v, kind) for row in rows for v, kind in zip(row, (int, str, str, float), strict=True))
+        if found != ["ok"] or not plain or not all(isinstance(accuracy, float) for _, accuracy in self.refits()):
+            raise ValueError(f"{self.path} is damaged: move it away, or put back a copy of it")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

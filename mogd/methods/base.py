@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mogd.evidence import Evidence
 from mogd.methods.common import weighted_cross_entropy, with_features
+from mogd.methods.rows import Rows
 
 if TYPE_CHECKING:
     from mogd.callbacks.base import Callback
@@ -24,8 +25,8 @@ Surrogate = Callable[[Tensor, Tensor], Tensor]  # from logits and confidence to 
 class TrainingData:
     """The whole training set as tensors on the device, made once."""
 
-    x: Tensor
-    candidates: Tensor  # (n, K) bool
+    x: Tensor  # or what gives tensors when it is indexed: CompressedRows, StreamedRows
+    candidates: Rows  # (n, K) bool, compressed where it is large; batches are dense
     weight: Tensor  # (n,) weight of each row in the loss
     clean_x: Tensor
     clean_y: Tensor  # class indices
@@ -35,6 +36,7 @@ class TrainingData:
     evidence: Evidence | None = None  # who said what of the rows given to `fit`, which come first
     clean_evidence: Evidence | None = None  # and of the clean ones, by the same sources
     clean_candidates: Tensor | None = None  # (n_clean, K) bool, the clean rows' own sets where they are known
+    judges: Tensor | None = None  # (n_clean,) bool, the clean rows that judge opinions and must not have shaped them
 
     def __post_init__(self) -> None:
         if self.is_clean is None:
@@ -51,6 +53,15 @@ class TrainingData:
             self.clean_candidates = self.clean_candidates[kept]
         if self.clean_evidence is not None:
             self.clean_evidence = self.clean_evidence.take(kept.cpu().numpy())
+        if self.judges is not None:
+            self.judges = self.judges[kept]
+
+    @property
+    def guides(self) -> tuple[Tensor, Tensor]:
+        """The clean rows that may guide by a gradient, and their labels: those that do not judge."""
+        if self.judges is None:
+            return self.clean_x, self.clean_y
+        return self.clean_x[~self.judges], self.clean_y[~self.judges]
 
     @property
     def n_classes(self) -> int:
@@ -90,7 +101,8 @@ class Output:
 
     logits: Tensor
     features: Tensor | None = None  # what entered the last layer, where the batch wants it
-    alignments: list[Tensor] = field(default_factory=list)  # ⟨∇h_ij, ∇L_meta⟩, for a method that asks the clean rows
+    # ⟨∇h_ij, ∇L_meta⟩, for a method that asks the clean rows; where only differences count, less a constant of the row
+    alignments: list[Tensor] = field(default_factory=list)
     log_prior: Tensor | float = 0.0  # opinions on the labels beside the network's, as logarithms
     network_exponent: float = 1.0  # what the network's own opinion is worth beside them
     losses: Tensor | None = None  # further losses, one per row
@@ -114,6 +126,9 @@ class Method(BaseEstimator):
 
     needs_clean_set = False
     updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
+    needs_all_rows = False  # whether it looks at the features of all rows at once
+    needs_all_cells = False  # whether it keeps a value for every row and class, candidates or not
+    is_posterior = False  # whether these are the network's posterior, as it was at the row's last visit
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
     takes_class_weight = True  # whether its loss is a mean over rows, each of which may count by its class
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
@@ -132,7 +147,7 @@ class Method(BaseEstimator):
         return []
 
     def init_confidence(self, candidates: Tensor) -> Tensor:
-        """The confidence before the first step: uniform over each row's candidates."""
+        """The confidence before the first step: uniform over each row's candidates. It treats rows one by one."""
         return candidates.double() / candidates.sum(dim=1, keepdim=True)
 
     def forward(self, model: nn.Module, batch: Batch) -> Output:

@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import log_softmax, softplus
 
+from mogd.compressed import ROWS_AT_ONCE
+
 Buffers = dict[str, Tensor]  # by buffer name
+IMAGES_AT_ONCE = 256  # in one pass: one layer of the ConvNet holds half a megabyte for each
 
 
 class _KnownGradient(torch.autograd.Function):
@@ -94,15 +97,20 @@ def frozen_buffers(model: nn.Module, *, single: bool = False) -> Iterator[Buffer
 
 @torch.no_grad()
 def forward_in_chunks(model: nn.Module, x: Tensor, rows: int | None = None) -> Tensor:
-    """Logits in evaluation mode; the module is given its mode back.
+    """Logits in evaluation mode; the module is given its mode back."""
+    return torch.cat([logits for _, logits in forward_in_parts(model, x, rows)])
 
-    Images go 256 at a time: one layer of the ConvNet holds half a megabyte for each.
-    """
-    rows = rows or (4096 if x.ndim == 2 else 256)
+
+@torch.no_grad()
+def forward_in_parts(model: nn.Module, x: Tensor, rows: int | None = None) -> Iterator[tuple[slice, Tensor]]:
+    """The same, a part of the rows after the other, for work that must not hold the logits of all."""
+    rows = rows or (ROWS_AT_ONCE if x.ndim == 2 else IMAGES_AT_ONCE)
     training = model.training
     model.eval()
     try:
-        return torch.cat([model(part) for part in x.split(rows)])
+        for first in range(0, max(len(x), 1), rows):
+            part = slice(first, min(first + rows, len(x)))
+            yield part, model(x[part])
     finally:
         model.train(training)
 

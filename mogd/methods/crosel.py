@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mogd.methods.base import Batch, Method, Output, TrainingData
-from mogd.methods.common import forward_in_chunks, posterior, weighted_cross_entropy
+from mogd.methods.common import forward_in_parts, posterior, weighted_cross_entropy
+from mogd.methods.rows import Rows, for_rows
 
 
 class CroSel(Method):
@@ -79,7 +80,8 @@ class CroSel(Method):
 
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float]:
         for network, bank in zip(self.networks_, self.banks_, strict=True):
-            bank.note(torch.softmax(forward_in_chunks(network, self.data_.x), dim=1))
+            found = [torch.softmax(logits, dim=1).max(dim=1) for _, logits in forward_in_parts(network, self.data_.x)]
+            bank.note(torch.cat([part.values for part in found]), torch.cat([part.indices for part in found]))
             bank.select(self.data_.candidates, self.threshold)
         self.main_ = epoch + 1 >= self.warmup_epochs
         return {"selected": sum(bank.ratio for bank in self.banks_) / 2}
@@ -123,20 +125,19 @@ class MemoryBank:
         self.target = torch.zeros(shape[1], device=device, dtype=torch.long)
         self.ratio = 0.0
 
-    def note(self, probabilities: Tensor) -> None:
-        """The oldest epoch goes, this one comes."""
-        top, label = probabilities.max(dim=1)
+    def note(self, top: Tensor, label: Tensor) -> None:
+        """The oldest epoch goes, this one comes: each row's largest probability and its label."""
         self.top, self.label = torch.cat([self.top[1:], top[None]]), torch.cat([self.label[1:], label[None]])
 
-    def select(self, candidates: Tensor, threshold: float) -> None:
+    def select(self, candidates: Rows, threshold: float) -> None:
         """Rows with one label in every epoch of the memory, a candidate, whose mean probability is above `threshold`.
 
         A row with one candidate needs no selection: its label is known.
         """
         last = self.label[-1]
         steady = (self.label == last).all(dim=0)
-        inside = candidates.gather(1, last[:, None])[:, 0]
+        inside = for_rows(lambda sets, label: sets.gather(1, label[:, None])[:, 0], candidates, last)
         known = candidates.sum(dim=1) == 1
         self.selected = known | (steady & inside & (self.top.mean(dim=0) > threshold))
         self.ratio = float(self.selected.double().mean())
-        self.target = torch.where(known, candidates.int().argmax(dim=1), last)
+        self.target = torch.where(known, for_rows(lambda sets: sets.int().argmax(dim=1), candidates), last)

@@ -27,6 +27,7 @@ class D2CNN(Method):
     """
 
     updates_confidence = True
+    needs_all_cells = True
 
     def __init__(
         self, discrimination: float = 0.1, ensembling: float = 1.0, output_momentum: float = 0.6, ramp: int = 80
@@ -37,6 +38,7 @@ class D2CNN(Method):
         self.ramp = ramp
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
+        assert isinstance(data.candidates, Tensor)
         self.outputs_ = torch.zeros_like(data.candidates, dtype=data.weight.dtype)
         self.epoch_ = 0
 

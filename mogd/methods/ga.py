@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from mogd.methods.base import Batch, Method, Output, TrainingData
+from mogd.methods.rows import parts_of
 
 
 class GA(Method):
@@ -15,7 +16,8 @@ class GA(Method):
     takes_class_weight = False
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
-        pairs = data.weight @ (~data.candidates).to(data.weight.dtype)
+        weight, sets = data.weight, data.candidates
+        pairs = torch.stack([weight[part] @ (~sets[part]).to(weight.dtype) for part in parts_of(sets)]).sum(dim=0)
         self.prior_ = valid_prior(pairs / pairs.sum().clamp(min=1e-12))  # π̄_k, over the whole training set
 
     def risks(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

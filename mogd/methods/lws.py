@@ -21,6 +21,8 @@ class LWS(Method):
     """
 
     updates_confidence = True
+    needs_all_cells = True
+    is_posterior = True
 
     def __init__(self, beta: float = 1.0, surrogate: str = "sigmoid", warmup_epochs: int = 1) -> None:
         self.beta = beta
@@ -30,6 +32,7 @@ class LWS(Method):
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         if self.surrogate not in ("sigmoid", "cross-entropy"):
             raise ValueError(f"surrogate must be 'sigmoid' or 'cross-entropy'; got {self.surrogate!r}")
+        assert isinstance(data.candidates, Tensor)
         n_classes = data.candidates.shape[1]
         equal = torch.full_like(data.candidates, 1 / n_classes, dtype=data.weight.dtype)
         self.weight_ = torch.where(data.candidates, equal, self.beta * equal)  # with the leverage in it

@@ -11,6 +11,7 @@ from mogd.methods.tangent import (
     Gradient,
     align,
     clean_gradient,
+    head_differences,
     head_gradients,
     head_tangent,
     logits_and_tangent,
@@ -19,7 +20,7 @@ from mogd.methods.tangent import (
     without_forward_mode,
 )
 
-COMPARE_EVERY = 4  # steps between two comparisons of the halves, where a comparison costs a pass
+COMPARE_EVERY = 4  # steps between two comparisons of the halves; in closed form their gradients serve so long, too
 MOST_CLEAN_ROWS = 1024  # drawn for one gradient: more change it by less than the halves differ, and cost a larger pass
 
 
@@ -37,36 +38,52 @@ class MetaObjective:
     """The forward pass of a batch with its alignments: one with all clean rows, or one with each of two random halves.
 
     `head` takes the gradient over the last linear layer alone, in closed form; for a model without other parameters
-    that is the whole gradient.
+    that is the whole gradient. With `halves`, whose alignments are compared within each row, the closed form leaves out
+    a constant of the row, and a gradient serves for a few steps: both would cost more than all the rest
+    (docs/studies/cost.md).
     """
 
     def __init__(
         self, model: nn.Module, data: TrainingData, generator: torch.Generator, *, head: bool, halves: bool
     ) -> None:
-        self.clean_x, self.clean_y, self.generator = data.clean_x, data.clean_y, generator
+        self.clean_x, self.clean_y = data.guides
+        self.generator = generator
         self.closed_form = head or is_closed_form(model)
         self.halves = halves
+        self.every = COMPARE_EVERY if halves and self.closed_form else 1  # steps between two gradients
         self.steps = 0
+        self.along: list[Gradient] = []
         self.differentiates_twice = False  # once it was found that the model has no forward derivative
 
     def __call__(self, model: nn.Module, batch: Batch) -> Output:
-        compare = self.halves and (self.closed_form or self.steps % COMPARE_EVERY == 0)
+        compare = self.halves and self.steps % COMPARE_EVERY == 0
+        if self.steps % self.every == 0:
+            self.along = self._gradients(model, compare)
+        elif len(self.along) > 1:
+            first, second = self.along
+            self.along = [{name: (g + second[name]) / 2 for name, g in first.items()}]
         self.steps += 1
-        x, y, parts = self._draw(compare)
         features: Tensor | None
         if self.closed_form:
-            gradients = head_gradients(model, x, y, parts)
             logits, features = with_features(model, batch.x)
-            return Output(logits, features, [align(logits, head_tangent(model, features, g)) for g in gradients])
-        pieces = [(x, y)] if parts is None else [(x[rows], y[rows]) for rows in parts]
+            if self.every > 1:
+                return Output(logits, features, [head_differences(model, features, g) for g in self.along])
+            return Output(logits, features, [align(logits, head_tangent(model, features, g)) for g in self.along])
         if self.differentiates_twice:
             without_forward_mode.add(model)  # a run that goes on shall not try again: that would draw dropout masks
-        along: list[Gradient] = [clean_gradient(model, *piece) for piece in pieces]
-        state = rng_state_of(batch.x) if len(along) > 1 else None
-        logits, tangent, features = logits_and_tangent(model, batch.x, along[0], features=batch.wants_features)
+        state = rng_state_of(batch.x) if len(self.along) > 1 else None
+        logits, tangent, features = logits_and_tangent(model, batch.x, self.along[0], features=batch.wants_features)
         self.differentiates_twice = model in without_forward_mode
-        tangents = [tangent, *(replay_tangent(model, batch.x, g, state) for g in along[1:])]
+        tangents = [tangent, *(replay_tangent(model, batch.x, g, state) for g in self.along[1:])]
         return Output(logits, features, [align(logits, t) for t in tangents])
+
+    def _gradients(self, model: nn.Module, compare: bool) -> list[Gradient]:
+        """∇ L_meta over all clean rows or, to compare them, over each of two halves."""
+        x, y, parts = self._draw(compare)
+        if self.closed_form:
+            return head_gradients(model, x, y, parts)
+        pieces = [(x, y)] if parts is None else [(x[rows], y[rows]) for rows in parts]
+        return [clean_gradient(model, *piece) for piece in pieces]
 
     def _draw(self, compare: bool) -> tuple[Tensor, Tensor, list[Tensor] | None]:
         """Clean rows for one gradient and, to compare them, the rows of two random halves."""

@@ -32,10 +32,9 @@ class MoGD(Method):
     beta : instead of `strength`, the paper's step size in effective units (αβ/b); 0 is no meta step.
     shrink : multiply the step by how far two random halves of the clean rows agree and by the clean rows' ratio to the
         others (1 where one row in twenty is clean, 3 at most); leave alone the candidates of whose class there is no
-        clean row.
+        clean row. The closed form then has a new clean gradient in every fourth step; else every step has one.
     clip : set negative alignments to zero first (Eq. 7).
-    meta : "all" takes the gradient over all parameters, "head" over the last linear layer alone, in closed form;
-        "auto" takes "head" for convolutional networks and "all" for others.
+    meta : the gradient of "all" parameters or of the last layer ("head", closed form); "auto": head if convolutional.
     normalize : "softmax" (Eq. 8), or "sum" (Ren et al., 2018): `w = max(alignment, 0)` divided by its row's sum; a row
         without a positive alignment carries no weight.
     train_on_clean : let the clean rows train too, with one candidate each.
@@ -69,20 +68,16 @@ class MoGD(Method):
     @classmethod
     def paper(cls, beta: float = 10.0, **changes: Any) -> Self:
         """Algorithm 1 as printed: uniform prior, gradient at w = 0, clip, softmax; the clean rows only guide."""
-        printed: Any = {
-            "prior": "uniform",
-            "shrink": False,
-            "clip": True,
-            "meta": "all",
-            "train_on_clean": False,
-        }
+        printed: Any = {"prior": "uniform", "shrink": False, "clip": True, "meta": "all", "train_on_clean": False}
         return cls(beta=beta, **(printed | changes))
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self._check()
-        halves, head = self.shrink, self.meta == "head"
-        self.meta_ = MetaObjective(model, data, generator, head=head, halves=halves) if self.has_step else None
-        self.step_ = StepRule(self.strength, self.beta, self.shrink, data)
+        self.is_posterior = self.prior != "uniform" and self.normalize == "softmax"  # moved by the meta step
+        shrink, head = self.shrink and self.normalize == "softmax", self.meta == "head"  # a sum needs no comparison
+        with_step = self.has_step and len(data.guides[1]) > 0
+        self.meta_ = MetaObjective(model, data, generator, head=head, halves=shrink) if with_step else None
+        self.step_ = StepRule(self.strength, self.beta, shrink, data, self.meta_.every if self.meta_ else 1)
         self.prior_ = make_prior(self.prior, data)
 
     def forward(self, model: nn.Module, batch: Batch) -> Output:

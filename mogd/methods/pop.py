@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import posterior, restricted
+from mogd.methods.rows import Rows, by_rows
 
 STEADY = 1e-4  # share of all labels: where a purification removes fewer, the next one is stricter
 LARGEST = 0.4  # threshold, above which it does not grow
@@ -24,6 +25,7 @@ class POP(Method):
     """
 
     updates_confidence = True
+    is_posterior = True
     uses_log_prior = True
 
     def __init__(self, threshold: float = 1e-3, growth: float = 1e-3, window: int = 5, warmup_epochs: int = 20) -> None:
@@ -36,7 +38,7 @@ class POP(Method):
         if self.window < 1:
             raise ValueError(f"window must be a whole number of at least 1; got {self.window!r}")
         self.data_ = data
-        self.sum_ = torch.zeros_like(data.candidates, dtype=data.weight.dtype)  # of the window's confidences
+        self.sum_ = self._zeros()  # of the window's confidences
         self.threshold_ = self.threshold
 
     def confidence(self, out: Output, batch: Batch) -> Tensor:
@@ -51,13 +53,20 @@ class POP(Method):
         if epoch % self.window == 0:  # the sum holds the last `window` epochs
             if epoch >= self.warmup_epochs:
                 self._purify()
-            self.sum_.zero_()
+            self.sum_ = self._zeros()
         return {"candidates_per_row": float(self.data_.candidates.sum(dim=1).double().mean())}
 
     def _purify(self) -> None:
         before = self.data_.candidates
-        mean = self.sum_ * before
-        kept = before & (mean >= self.threshold_ * mean.amax(dim=1, keepdim=True))  # never empty: the largest stays
-        self.data_.candidates = kept  # a new tensor: the caller's own matrix is left as it was
-        if self.threshold_ < LARGEST and int((before & ~kept).sum()) < STEADY * before.numel():
+        kept = by_rows(self._kept, before, self.sum_)
+        self.data_.candidates = kept  # a new matrix: the caller's own is left as it was
+        removed = int(before.sum(dim=1).sum() - kept.sum(dim=1).sum())
+        if self.threshold_ < LARGEST and removed < STEADY * before.numel():
             self.threshold_ *= 1 + self.growth
+
+    def _kept(self, before: Tensor, total: Tensor) -> Tensor:
+        mean = total * before
+        return before & (mean >= self.threshold_ * mean.amax(dim=1, keepdim=True))  # never empty: the largest stays
+
+    def _zeros(self) -> Rows:
+        return by_rows(torch.zeros_like, self.data_.candidates).to(self.data_.weight.dtype)

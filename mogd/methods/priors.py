@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mogd.methods.base import Batch, Output, TrainingData
 from mogd.methods.common import posterior
+from mogd.methods.rows import by_rows
 
 Prior = Callable[[Output, Batch], Tensor]
 
@@ -27,13 +28,16 @@ class LastVisit:
     """The network's probabilities on the candidates as they were when the row was last visited."""
 
     def __init__(self, data: TrainingData) -> None:
-        uniform = data.candidates.double() / data.candidates.sum(dim=1, keepdim=True)
-        self.seen = uniform.to(data.weight.dtype)
+        self.seen = by_rows(_equal_shares, data.candidates).to(data.weight.dtype)
 
     def __call__(self, out: Output, batch: Batch) -> Tensor:
         before = self.seen[batch.index]
         self.seen[batch.index] = posterior(out.logits.detach(), batch.candidates)
         return out.network_exponent * before.clamp(min=1e-12).log()
+
+
+def _equal_shares(candidates: Tensor) -> Tensor:
+    return candidates.double() / candidates.sum(dim=1, keepdim=True)
 
 
 PRIORS = ("posterior", "running", "uniform")

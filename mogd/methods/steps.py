@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mogd.methods.base import Batch, TrainingData
-from mogd.methods.shrinkage import Shrinkage, centre
+from mogd.methods.shrinkage import Compared, Shrinkage
 
 MOMENTUM = 0.98  # of the running means behind the shrinkage and the scale: 50 steps
 FULL_RATIO = 20  # partial rows to each clean one at which a step has its full length
@@ -27,30 +27,36 @@ class StepRule:
     rows, and leaves alone the candidates of whose class there is no clean row.
     """
 
-    def __init__(self, strength: float, beta: float | None, shrink: bool, data: TrainingData) -> None:
+    def __init__(self, strength: float, beta: float | None, shrink: bool, data: TrainingData, every: int = 1) -> None:
         self.strength, self.beta, self.shrink = strength, beta, shrink
-        self.has_clean_rows = torch.bincount(data.clean_y, minlength=data.n_classes) > 0
-        self.ratio = clean_ratio(len(data.clean_y), data.n_partial)
-        self.means = Shrinkage(data.weight.device)
+        _, clean_y = data.guides
+        self.has_clean_rows = torch.bincount(clean_y, minlength=data.n_classes) > 0
+        self.ratio = clean_ratio(len(clean_y), data.n_partial)
+        self.means = Shrinkage()
+        self.every = every  # steps between two looks at the scale and the halves
+        self.steps = 0
+        self.size = 0.0  # what the alignment is multiplied by
 
     def __call__(self, alignments: Sequence[Tensor], batch: Batch) -> Tensor:
         """The move of each label's logit."""
-        compared = batch.candidates & self.has_clean_rows if self.shrink else batch.candidates
+        compared = Compared(batch.candidates & self.has_clean_rows if self.shrink else batch.candidates)
         if self.shrink:
-            alignments = [centre(a, compared) for a in alignments]
+            alignments = [compared.centre(a) for a in alignments]
         mean = average(alignments)
-        self.means.note(alignments, mean, compared, MOMENTUM)
-        return self.size() * mean
+        if self.steps % self.every == 0:
+            self.means.note(alignments, mean, compared, MOMENTUM**self.every)
+            self.size = self._size()
+        self.steps += 1
+        return self.size * mean
 
-    def size(self) -> Tensor | float:
-        """What the alignment is multiplied by."""
+    def _size(self) -> float:
         size = self.strength / self.means.rms() if self.beta is None else self.beta
         return size * min(LONGEST, self.ratio) * self.means.factor() if self.shrink else size
 
     def history(self) -> dict[str, float]:
         """The alignment's root mean square and, where the halves are compared, the shrinkage."""
-        noted = {"alignment": float(self.means.rms())}
-        return noted | ({"shrinkage": float(self.means.factor())} if self.shrink else {})
+        noted = {"alignment": self.means.rms()}
+        return noted | ({"shrinkage": self.means.factor()} if self.shrink else {})
 
 
 def average(alignments: Sequence[Tensor]) -> Tensor:

@@ -97,9 +97,14 @@ def head_gradients(model: nn.Module, x: Tensor, y: Tensor, parts: list[Tensor] |
             with frozen_buffers(model, single=len(x) == 1) as buffers:
                 logits, features = with_features(model, x, buffers)
     residual = torch.softmax(logits, dim=1)
-    residual[torch.arange(len(y), device=y.device), y] -= 1
-    pieces = [(residual, features)] if parts is None else [(residual[rows], features[rows]) for rows in parts]
-    return [{"weight": r.T @ f / len(r), "bias": r.mean(dim=0)} for r, f in pieces]
+    residual.scatter_(1, y[:, None], -1.0, reduce="add")
+    if parts is None:
+        return [{"weight": residual.T @ features / len(y), "bias": residual.mean(dim=0)}]
+    found = []
+    for rows in parts:  # a part of the residuals, zero elsewhere, is cheaper to copy than a part of the features
+        part = torch.zeros_like(residual).index_copy_(0, rows, residual[rows]) / len(rows)
+        found.append({"weight": part.T @ features, "bias": part.sum(dim=0)})
+    return found
 
 
 def head_tangent(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
@@ -108,6 +113,12 @@ def head_tangent(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
     if last_linear(model).bias is None:
         return features @ along["weight"].T
     return torch.addmm(along["bias"], features, along["weight"].T)
+
+
+def head_differences(model: nn.Module, features: Tensor, along: Gradient) -> Tensor:
+    """The alignments `−t` less a constant of each row, as `−(G Fᵀ)ᵀ`: half the time of `F Gᵀ` for a few classes."""
+    t = along["weight"] @ features.detach().T
+    return -(t if last_linear(model).bias is None else t + along["bias"][:, None]).T.contiguous()
 
 
 def _forward(

@@ -18,6 +18,7 @@ from torch.nn.functional import log_softmax, softplus
 
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import posterior, with_features, with_known_gradient
+from mogd.methods.rows import by_rows
 
 
 class VALEN(Method):
@@ -38,6 +39,8 @@ class VALEN(Method):
     """
 
     updates_confidence = True
+    needs_all_rows = True
+    is_posterior = True
     uses_log_prior = True
 
     def __init__(
@@ -69,7 +72,7 @@ class VALEN(Method):
         self.encoder_ = copy.deepcopy(model).train()
         size, n_classes, dtype = data.x[0].numel(), data.candidates.shape[1], data.weight.dtype
         self.decoder_ = decoder(n_classes, size, min(size, self.decoder_width)).to(data.x.device, dtype)
-        self.distribution_ = self.init_confidence(data.candidates).to(dtype)  # D, the classifier's targets
+        self.distribution_ = by_rows(self.init_confidence, data.candidates).to(dtype)  # D, the classifier's targets
         self.position_ = torch.full((len(data.x),), len(data.x), device=data.x.device)  # of a row in the batch at hand
         if data.x.dtype == torch.uint8:
             some = data.x[:4096].to(dtype)
@@ -109,7 +112,7 @@ class VALEN(Method):
         share = batch.weight / batch.weight.sum().clamp(min=1e-12)  # of a row in the mean
         raw = (encoded / 4).exp_()
         alpha = raw.clamp(0.01, 30)
-        l_o, by_outputs = cross_entropy(outputs, self.distribution_.index_select(0, batch.index))
+        l_o, by_outputs = cross_entropy(outputs, self.distribution_[batch.index])
         l_d, by_encoded = cross_entropy(encoded, batch.confidence)
         l_alpha, by_alpha = flat_divergence(alpha)
         difference, size = rebuilt.detach().sub_(self._target(batch.x)), rebuilt.shape[1]  # in place: it is wide

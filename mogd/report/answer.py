@@ -26,7 +26,7 @@ CANDIDATES = {
     "annotators": "labels of several annotators",
 }
 WITHOUT_NETWORK = {"plsvm": "linear", "clean-logistic": "linear", "clean-forest": "forest"}
-WITHOUT_NETWORK |= {"plknn": "neighbours", "ipal": "neighbours"}
+WITHOUT_NETWORK |= {"auto": "chosen on the training rows", "plknn": "neighbours", "ipal": "neighbours"}
 SCALES = ("paper", "overnight", "laptop")  # of several scales of one table the largest answers
 FEW = 6  # with fewer pairs Wilcoxon's test cannot reach 0.05
 
@@ -80,14 +80,18 @@ def family(record: Record) -> str:
 
 
 def choices(sections: Sequence[Section]) -> list[Choice]:
-    """A choice for each kind of data and family; where several tables have them, the first of the report counts."""
+    """A choice for each kind of data and family; of several tables that have them, the one with the best at the largest
+    scale counts."""
+    tables = [s for s in sections if s.summary is not None and not s.recipe.startswith(SIDE_TABLES)]
+    made = [(s, _choice(s, name)) for s in tables for name in dict.fromkeys(map(family, s.records))]
+    ranked = sorted(
+        ((SCALES.index(s.scale) if s.scale in SCALES else len(SCALES), -choice.accuracy, choice))
+        for s, choice in made
+        if choice is not None
+    )
     found: dict[tuple[str, tuple[str, ...], str], Choice] = {}
-    shown = [s for s in sections if s.summary is not None and not s.recipe.startswith(SIDE_TABLES)]
-    for section in sorted(shown, key=lambda s: SCALES.index(s.scale) if s.scale in SCALES else len(SCALES)):
-        for name in dict.fromkeys(map(family, section.records)):
-            choice = _choice(section, name)
-            if choice is not None:
-                found.setdefault((choice.kind, choice.datasets, choice.family), choice)
+    for *_, choice in ranked:
+        found.setdefault((choice.kind, choice.datasets, choice.family), choice)
     return _marked(list(found.values()))
 
 

@@ -11,12 +11,14 @@ from typing import Any, Self
 import numpy as np
 
 from mogd.algorithms import ALGORITHMS, algorithm_of
+from mogd.compressed import dense_or_refuse
 from mogd.conformal import Calibration, unsettled
 from mogd.evaluation import Evaluation, Share, evaluate
 from mogd.modelfolder import from_plain, read_described
 from mogd.saving import load_training_rows
 
 COVERAGE = 0.9
+PAGE = "the page of a model"
 OPEN = 0.5  # a row whose best candidate has less confidence than this is not settled
 
 
@@ -50,14 +52,15 @@ class ModelFacts:
     def of_folder(cls, path: str | Path, table: TableRows | None = None) -> Self:
         """From a saved model; its network is not loaded."""
         described, rows = read_described(Path(path)), load_training_rows(path)
-        n, names = len(rows.confidence), [str(name) for name in rows.ids.tolist()]
+        confidence = dense_or_refuse(rows.confidence, PAGE)
+        n, names = len(confidence), [str(name) for name in rows.ids.tolist()]
         calibration = described.get("calibration")
         settings = {"algorithm": described["algorithm"], **described["method"], **described["params"]}
         return cls(
             title=_title(described["algorithm"]),
             classes=[str(label) for label in from_plain(described["classes"]).tolist()],
             ids=names[:n],
-            confidence=rows.confidence,
+            confidence=confidence,
             clean_ids=names[n:],
             clean=rows.clean,
             calibration=None if calibration is None else Calibration.from_json(calibration, rows.confidence.shape[1]),
@@ -71,6 +74,7 @@ class ModelFacts:
     def of_model(cls, model: Any, table: TableRows | None = None) -> Self:
         """From a fitted estimator; its clean rows are known as far as it was calibrated on them."""
         known = algorithm_of(getattr(model, "method_", model))
+        confidence = dense_or_refuse(model.confidence_, PAGE)
         calibration = getattr(model, "calibration_", None)
         own = getattr(model, "config_", None) or {
             name: value for name, value in model.get_params().items() if _is_plain(value)
@@ -78,8 +82,8 @@ class ModelFacts:
         return cls(
             title=_title(None if known is None else known.name),
             classes=[str(label) for label in model.classes_.tolist()],
-            ids=[str(row) for row in range(len(model.confidence_))],
-            confidence=model.confidence_,
+            ids=[str(row) for row in range(len(confidence))],
+            confidence=confidence,
             clean_ids=[],
             clean=np.empty(0, dtype=np.int64) if calibration is None else calibration.y,
             calibration=calibration,

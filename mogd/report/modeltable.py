@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mogd.datasets.folders import open_picture
 from mogd.datasets.frames import need, read_frame
 from mogd.datasets.labelsets import column_labels
 from mogd.datasets.rows import row_ids
@@ -64,13 +65,14 @@ def _longest_text(frame: pl.DataFrame, without: set[Any]) -> str | None:
 
 def thumbnail(folder: Path, name: str) -> str:
     """A small copy of a picture as a data: address; a name that leads out of the folder is refused."""
-    from PIL import Image
-
     place = (folder / name).resolve()
     if not place.is_relative_to(folder.resolve()):
         raise ValueError(f"the picture {name!r} lies outside of {folder}: names must stay inside the folder")
-    with Image.open(place) as picture:
-        picture.thumbnail(THUMBNAIL)
-        out = io.BytesIO()
-        picture.convert("RGB").save(out, "JPEG", quality=82)
+    out = io.BytesIO()
+    with open_picture(place) as picture:
+        try:
+            picture.thumbnail(THUMBNAIL)
+            picture.convert("RGB").save(out, "JPEG", quality=82)
+        except Exception as error:  # a damaged picture can raise nearly anything
+            raise ValueError(f"the picture {name!r} in {folder} is damaged: {error}") from None
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()

@@ -18,7 +18,11 @@ from mogd.report.facts import fact_tables
 from mogd.report.table import Cell, Table
 
 PLACES = {1: "best", 2: "second"}
-METRICS = {"accuracy": "Test accuracy", "disambiguation": "Share of training rows resolved to their true label"}
+METRICS = {
+    "accuracy": "Test accuracy",
+    "accuracy_views": "Test accuracy with test-time views",
+    "disambiguation": "Share of training rows resolved to their true label",
+}
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,11 @@ def sections(records: Sequence[Record], paper: PaperFigures | None = None, *, ch
         Section(names.identity(*place), *place, names.panel_title(*place), table, [])
         for place, table in fact_tables(records).items()
     ]
-    resolved = {
-        (s.recipe, s.scale, s.panel): s
-        for s in tables([r for r in records if _has(r, "disambiguation")], "disambiguation", check_code=check_code)
+    beside = {
+        (metric, s.recipe, s.scale, s.panel): s
+        for metric in METRICS
+        if metric != "accuracy"
+        for s in tables([r for r in records if _has(r, metric)], metric, check_code=check_code)
     }
     for summary in tables(records, paper=paper, check_code=check_code):
         place = (summary.recipe, summary.scale, summary.panel)
@@ -73,7 +79,7 @@ def sections(records: Sequence[Record], paper: PaperFigures | None = None, *, ch
                 title=names.panel_title(*place),
                 table=_table(summary),
                 records=own,
-                more=[_table(resolved[place])] if place in resolved else [],
+                more=[_table(beside[metric, *place]) for metric in METRICS if (metric, *place) in beside],
                 tests=paired_tables(own, ours, names.identity(*place)) if ours else [],
                 failures=_failures(summary),
                 ranking=ranking(own),

@@ -35,7 +35,7 @@ def render(
 
 
 def markdown(sections: Sequence[Section], notes: Mapping[str, str], command: str) -> str:
-    """The page docs/results.md: each table with its command, its tests, its failures and its commentary."""
+    """The page docs/results.md: each table with its command, its other metrics, tests and failures, its commentary."""
     parts = [
         GENERATED.format(command=command),
         "# Results",
@@ -47,7 +47,7 @@ def markdown(sections: Sequence[Section], notes: Mapping[str, str], command: str
         parts += [f"## {section.title} ({section.scale} scale)", to_markdown(section.table), *own[section.identity]]
         parts += [section.ranking.sentence] if section.ranking else []
         parts += [f"**{section.failures.title}**\n\n{to_markdown(section.failures)}"] if section.failures else []
-        parts += [_folded(table) for table in section.tests]
+        parts += [_folded(table) for table in (*section.more, *section.tests)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

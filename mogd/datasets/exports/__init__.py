@@ -40,9 +40,10 @@ def read_export(found: pl.DataFrame | Sequence[Record], question: str | None = N
         return None
     with _damage_named(name):
         annotated = FORMATS[name].read(as_records(found), question)
+        sure = [annotated.clean.get(row["id"]) for row in annotated.rows] if annotated.clean else []
     frame = frame_of(annotated.rows)
     if annotated.clean:
-        frame = frame.with_columns(pl.Series(CLEAN, [annotated.clean.get(id) for id in frame["id"]], strict=False))
+        frame = frame.with_columns(pl.Series(CLEAN, sure, strict=False))
     columns = list(zip(*annotated.votes, strict=True)) or [(), (), ()]
     votes = {
         name: pl.Series(values, strict=False) for name, values in zip(("task", "worker", "label"), columns, strict=True)

@@ -1,0 +1,163 @@
+"""Matrices of which each row stores few places: indexing gives dense rows, so that methods see dense batches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from mogd.compressed import part_size
+
+CELLS_AT_ONCE = 2**22  # of the dense rows made in one pass over all of them
+
+
+class CompressedRows:
+    """A matrix `(n, K)` in compressed sparse rows on a device.
+
+    `matrix[index]` is a dense tensor of these rows. `matrix[index] = rows` keeps what the dense rows hold at the stored
+    places. Matrices made by `like` share their places.
+    """
+
+    def __init__(self, starts: Tensor, columns: Tensor, values: Tensor, n_columns: int) -> None:
+        self.starts, self.columns, self.values = starts, columns, values
+        self.shape = torch.Size([len(starts) - 1, n_columns])
+
+    @classmethod
+    def of(cls, matrix: sp.csr_array, device: torch.device, dtype: torch.dtype | None = None) -> CompressedRows:
+        """From SciPy's; columns of less than 2³¹ take four bytes each."""
+        starts, columns = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
+        parts = [torch.from_numpy(part).to(device) for part in (starts, columns, matrix.data)]
+        return cls(parts[0], parts[1], parts[2].to(dtype or parts[2].dtype), matrix.shape[1])
+
+    def to_scipy(self) -> sp.csr_array:
+        parts = (self.values.cpu().numpy(), self.columns.cpu().numpy(), self.starts.cpu().numpy())
+        return sp.csr_array(parts, shape=tuple(self.shape))
+
+    def like(self, values: Tensor) -> CompressedRows:
+        """Other values at the same places."""
+        return CompressedRows(self.starts, self.columns, values, self.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.values.is_cuda
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    def to(self, dtype: torch.dtype) -> CompressedRows:
+        return self.like(self.values.to(dtype))
+
+    def sum(self, dim: int) -> Tensor:
+        """How many ones each row of a 0/1 matrix has."""
+        assert dim == 1, "columns are not summed"
+        counted = torch.nn.functional.pad(self.values.long().cumsum(0), (1, 0))[self.starts]
+        return counted.diff()
+
+    def __getitem__(self, index: Any) -> Tensor:
+        n_rows, row, place = self._places(index)
+        dense = self.values.new_zeros((n_rows, self.shape[1]))
+        dense[row, self.columns[place].long()] = self.values[place]
+        return dense
+
+    def __setitem__(self, index: Any, rows: Tensor) -> None:
+        _, row, place = self._places(index)
+        self.values[place] = rows[row, self.columns[place].long()].to(self.values.dtype)
+
+    def _places(self, index: Any) -> tuple[int, Tensor, Any]:
+        """How many rows these are, and of each stored place its row among them and where it is stored."""
+        if isinstance(index, slice):
+            begin, end, step = index.indices(len(self))
+            assert step == 1, "rows are taken in their order"
+            starts = self.starts[begin : max(begin, end) + 1]
+            row = torch.arange(len(starts) - 1, device=self.device).repeat_interleave(starts.diff())
+            return len(starts) - 1, row, slice(int(starts[0]), int(starts[-1]))
+        index = index.nonzero().flatten() if index.dtype == torch.bool else index
+        first, count = self.starts[index], self.starts[index + 1] - self.starts[index]
+        row = torch.arange(len(index), device=self.device).repeat_interleave(count)
+        before = count.cumsum(0) - count
+        return len(index), row, (first - before)[row] + torch.arange(len(row), device=self.device)
+
+
+class StreamedRows:
+    """Features that are gathered when they are asked for: indexing a `LazyRows` gives tensors on a device."""
+
+    def __init__(self, rows: Any, dtype: torch.dtype, device: torch.device) -> None:
+        self.rows, self.dtype, self.device = rows, dtype, device
+        self.shape = torch.Size(rows.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def __getitem__(self, index: Any) -> Tensor:
+        found = self.rows[index if isinstance(index, slice) else index.cpu().numpy()]
+        return torch.from_numpy(np.ascontiguousarray(found)).to(device=self.device, dtype=self.dtype)
+
+
+def epoch_order(x: Any, generator: torch.Generator) -> Tensor:
+    """All rows in a new order: at random, or as random as the files allow that they are read from."""
+    if isinstance(x, StreamedRows) and x.rows.source.in_windows:
+        seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+        return torch.from_numpy(np.concatenate(x.rows.windows(np.random.default_rng(seed))))
+    return torch.randperm(len(x), generator=generator)
+
+
+Rows = Tensor | CompressedRows
+
+
+def parts_of(matrix: Rows) -> Iterator[slice]:
+    """All rows in parts whose dense form is small; a tensor is one part."""
+    if isinstance(matrix, Tensor):
+        yield slice(0, len(matrix))
+        return
+    size = part_size(matrix.shape[1], CELLS_AT_ONCE)
+    for first in range(0, len(matrix), size):
+        yield slice(first, min(first + size, len(matrix)))
+
+
+def by_rows(function: Callable[..., Tensor], first: Any, *others: Any) -> Any:
+    """The matrix that `function` makes of dense rows of these, which treats every row by itself.
+
+    Of compressed rows a part after the other; the result is kept at the places of the first.
+    """
+    if isinstance(first, Tensor):
+        return function(first, *others)
+    found: CompressedRows | None = None
+    for part in parts_of(first):
+        rows = function(first[part], *(other[part] for other in others))
+        if found is None:
+            found = first.like(torch.empty(len(first.columns), dtype=rows.dtype, device=first.device))
+        found[part] = rows
+    assert found is not None
+    return found
+
+
+def for_rows(function: Callable[..., Tensor], first: Any, *others: Any) -> Tensor:
+    """What `function` makes of dense rows of these, one value or vector for each row."""
+    return torch.cat([function(first[part], *(other[part] for other in others)) for part in parts_of(first)])

@@ -1,0 +1,53 @@
+"""Freed memory is kept within the block and given back behind it, and what a network learns stays the same."""
+
+import resource
+
+import numpy as np
+import pytest
+import torch
+
+import mogd
+from mogd import memory
+
+
+def page_faults(wanted: bool) -> int:
+    """Of ten blocks of 48 MB that come and go."""
+    x = torch.ones(12_000_000)
+    with memory.kept(wanted):
+        x * 2
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            x * 2
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_freed_blocks_are_used_again_within_the_block_only() -> None:
+    if memory._glibc() is None:
+        pytest.skip("the C library is not glibc")
+    pages = 10 * 48_000_000 // 4096
+    assert page_faults(False) > 0.9 * pages
+    assert page_faults(True) < 0.1 * pages
+    assert page_faults(False) > 0.9 * pages  # and as it was, behind it
+
+
+def test_it_is_given_back_after_an_error() -> None:
+    if memory._glibc() is None:
+        pytest.skip("the C library is not glibc")
+    with pytest.raises(KeyError), memory.kept():
+        raise KeyError
+    assert page_faults(False) > 0.9 * 10 * 48_000_000 // 4096
+
+
+def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_glibc", lambda: None)
+    with memory.kept():
+        pass
+
+
+def test_no_bit_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (60, 3, 12, 12), dtype=np.uint8), rng.integers(0, 3, 60)
+    params = {"backbone": "airbench", "backbone_params": {"width": 0.1}, "epochs": 2, "batch_size": 20}
+    kept = mogd.make("cc", **params, random_state=0).fit(X, y).predict_proba(X)
+    monkeypatch.setattr(memory, "_glibc", lambda: None)
+    np.testing.assert_array_equal(mogd.make("cc", **params, random_state=0).fit(X, y).predict_proba(X), kept)

@@ -1,0 +1,65 @@
+"""Memory at scale, as the operating system counts it, by the benchmark that docs/scale.md is made from."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "scale.py"
+LIMIT_MIB = 1536  # beyond X
+DISK_LIMIT_MIB = 2048  # of a table of 10 GiB
+
+
+@pytest.fixture(scope="module")
+def scale() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("scale", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["mogd", "cc", "proden", "pce"])
+def test_a_million_rows_of_a_thousand_classes(method: str, scale: ModuleType) -> None:
+    found = scale.child("memory", method, scale.ROWS, scale.CLASSES)
+    assert found["beyond_x_mib"] <= LIMIT_MIB
+    assert found["resolved"] > 0.9
+
+
+@pytest.mark.slow
+def test_time_is_linear_in_rows_and_the_logits_are_what_grows_with_classes(scale: ModuleType) -> None:
+    """Compared with an ordinary linear model of the same size, whose work is the logits and their gradient."""
+    few, many = (scale.child("memory", "cc", n_rows, 1000) for n_rows in (100_000, 400_000))
+    assert 3 < many["epoch_cpu_s"] / few["epoch_cpu_s"] < 5
+    wide = scale.child("memory", "cc", 100_000, 4000)
+    ratios = [found["epoch_cpu_s"] / found["plain_epoch_cpu_s"] for found in (few, wide)]
+    assert ratios[1] < 1.3 * ratios[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mapped", "parquet"])
+def test_a_table_on_the_disk_does_not_come_into_memory(kind: str, scale: ModuleType, tmp_path: Path) -> None:
+    """One and two GiB: what the second adds, times eight, would still be below the limit for ten."""
+    peaks = []
+    for gib in (1, 2):
+        folder = tmp_path / str(gib)
+        folder.mkdir()
+        scale.write_table(kind, folder, gib, 100)
+        found = scale.child(kind, "mogd", folder)
+        assert found["resolved"] > 0.95
+        peaks.append(found["peak_mib"])
+    assert peaks[1] + 8 * max(0, peaks[1] - peaks[0]) < DISK_LIMIT_MIB
+
+
+@pytest.mark.parametrize("n_classes", [6, 1000])
+def test_the_generated_sets_hold_the_truth_and_two_others(n_classes: int, scale: ModuleType) -> None:
+    y = scale.labels(500, n_classes)
+    sets = scale.candidate_sets(y, n_classes)
+    assert sets.has_canonical_format
+    assert (sets.sum(axis=1) == 3).all()
+    assert sets.toarray()[range(500), y].all()
