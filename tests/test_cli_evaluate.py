@@ -147,6 +147,9 @@ def test_calibrate_changes_nothing_but_the_calibration(here: Path) -> None:
     before, _ = predicted(here, "fresh")
     text = run(here, "calibrate", "fresh", "held-out.csv", "--truth", "truth")
     assert "calibrated on 150 rows" in text
+    figures = json.loads(run(here, "calibrate", "fresh", "held-out.csv", "--truth", "truth", "--json"))
+    temperature = mogd.load("fresh").calibration_.temperature
+    assert figures == {"rows": 150, "temperature": temperature, "model": "fresh"}
     assert len(mogd.load("fresh").calibration_) == 150
     assert np.array_equal(predicted(here, "fresh")[0], before)
     run(here, "predict", "fresh", "test.csv", "--coverage", 0.9, "--out", "fresh.csv")

@@ -91,6 +91,17 @@ def test_without_anything_measured_the_page_says_how_to_measure() -> None:
     assert "was not measured: fit it with <code>--calibrate</code>" in page
 
 
+def test_only_the_models_own_bar_stands_out() -> None:
+    votes = {"ann": {"k0": "a", "k1": "b"}}
+    without = model_page(facts(table=TableRows(votes=votes))).html
+    assert "Majority vote" in without
+    assert 'class="first"' not in without
+    measured = Calibration(np.tile([0.8, 0.1, 0.1], (10, 1)), np.zeros(10, dtype=int))
+    bars = model_page(facts(calibration=measured, table=TableRows(votes=votes))).html
+    assert bars.count('class="first">MoGD<') == 1
+    assert 'class="first">Majority vote' not in bars
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five digits as pictures with hostile and right-to-left names and texts; a calibrated model."""

@@ -50,6 +50,7 @@ def calibrate(
     images: ImageFolder = None,
     text_model: TextModel = None,
     encoding: Encoding = None,
+    as_json: AsJson = False,
 ) -> None:
     """Calibrate a saved model on clean rows that it did not train on, for `predict --coverage` and `--risk`."""
     from mogd.candidates import as_labels
@@ -65,7 +66,9 @@ def calibrate(
     y = [by_name.get(str(labels[i]), labels[i]) for i in rows]
     found = Calibration.of(proba[rows], as_labels(y, fitted.classes_, name="y"))
     save_calibration(model, found)
-    typer.echo(f"calibrated on {len(found)} rows, temperature {found.temperature:.2f}: {model}")
+    figures = {"rows": len(found), "temperature": found.temperature, "model": str(model)}
+    said = f"calibrated on {len(found)} rows, temperature {found.temperature:.2f}: {model}"
+    typer.echo(json.dumps(figures) if as_json else said)
 
 
 def _labels(frame: Any, column: str) -> list[Any]:

@@ -10,8 +10,8 @@ from mogd.report.markup import Markup, el
 from mogd.report.svg import linear, svg, text
 
 
-def share_bars(identity: str, title: str, shares: Mapping[str, Share]) -> Markup:
-    """A bar for each share from 0 to 100 %, with its 95 % interval; the first stands out."""
+def share_bars(identity: str, title: str, shares: Mapping[str, Share], own: str) -> Markup:
+    """A bar for each share from 0 to 100 %, with its 95 % interval; that of the model, named `own`, stands out."""
     left, row, top = 16 + CHAR * max(map(len, shares)), 30.0, 8.0
     right = left + 230  # a phone shows all of it
     at = linear((0, 1), (left, right))
@@ -23,13 +23,14 @@ def share_bars(identity: str, title: str, shares: Mapping[str, Share]) -> Markup
         parts.append(text(at(tick), bottom + 16, f"{100 * tick:g}", "middle", "tick"))
     for index, (label, share) in enumerate(shares.items()):
         y, (low, high) = top + row * index, share.interval
-        colour = "var(--c0)" if index == 0 else "var(--muted)"
-        parts.append(text(left - 10, y + 19, label, "end", "first" if index == 0 else None))
+        is_own = label.endswith(own)
+        colour = "var(--c0)" if is_own else "var(--muted)"
+        parts.append(text(left - 10, y + 19, label, "end", "first" if is_own else None))
         bar = {"x": left, "y": y + 6, "width": at(share.value) - left, "height": row - 12}
         parts.append(el("rect", **bar, fill=colour, opacity=0.75))
         whisker = f"M{at(low):.1f} {y + 10:.1f}V{y + 20:.1f}M{at(low):.1f} {y + 15:.1f}H{at(high):.1f}"
         parts.append(el("path", d=f"{whisker}M{at(high):.1f} {y + 10:.1f}V{y + 20:.1f}", class_="whisker"))
-        parts.append(text(right + 12, y + 19, f"{100 * share.value:.1f} %", class_="first" if index == 0 else None))
+        parts.append(text(right + 12, y + 19, f"{100 * share.value:.1f} %", class_="first" if is_own else None))
     listed = "; ".join(f"{label} {share}" for label, share in shares.items())
     return svg(identity, title, f"{listed}.", right + 70, height, *parts)
 

@@ -120,7 +120,8 @@ def _compared(facts: ModelFacts) -> Markup | None:
         ("train", "Right labels among the training rows whose truth is known", facts.on_training_rows()),
     ):
         if shares:
-            charts.append(figure(f"{title}, % with 95 % intervals", share_bars(f"bars-{name}", title, shares)))
+            drawing = share_bars(f"bars-{name}", title, shares, facts.title)
+            charts.append(figure(f"{title}, % with 95 % intervals", drawing))
     if not charts:
         return None
     note = "A majority vote knows the annotators' labels of the clean rows; the model knows their features alone."
