@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from mogd.candidates import name_rows
-from mogd.classical.common import nystroem, nystroem_features, rbf_gamma, require
+from mogd.classical.common import nystroem, nystroem_features, rbf_gamma, require, threads_for
 from mogd.estimator import PartialLabelEstimator, Rows
 
 LARGEST = 1e150  # the square of a difference is still a number, and so is the sum of very many
@@ -32,7 +32,7 @@ class ClassicalEstimator(PartialLabelEstimator):
 
     def _check_features(self, X: Any, *, reset: bool, name: str = "X") -> np.ndarray:
         X = super()._check_features(X, reset=reset, name=name)
-        if max(X.max(initial=0), -X.min(initial=0)) > LARGEST:
+        if max(float(X.max(initial=0)), -float(X.min(initial=0))) > LARGEST:
             bad = np.flatnonzero((np.abs(X) > LARGEST).any(axis=1))
             raise ValueError(
                 f"{name} holds numbers beyond ±{LARGEST:g} in {name_rows(bad)}, whose distances cannot be computed: "
@@ -45,7 +45,13 @@ class ClassicalEstimator(PartialLabelEstimator):
         if self.clean_weight > 0:
             rows = rows.join_clean(self.clean_weight)
         X = np.ascontiguousarray(rows.X, dtype=np.float64)
-        self.confidence_ = self._learn(X, rows.candidates, rows.weight)[: rows.n_given]
+        with threads_for(X):
+            self.confidence_ = self._learn(X, rows.candidates, rows.weight)[: rows.n_given]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities of each row, in the order of `classes_`."""
+        with threads_for(X):
+            return super().predict_proba(X)
 
     def _learn(self, X: np.ndarray, candidates: np.ndarray, weight: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} must implement _learn")
