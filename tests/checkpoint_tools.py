@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 import mogd
 from mogd import PartialLabelClassifier
 from mogd.algorithms import make_method
-from mogd.candidates import as_candidates
 from mogd.callbacks.base import Callback
+from mogd.candidates import as_candidates
 from mogd.methods.base import Batch, Method
 
 REFINEMENTS: dict[str, dict[str, Any]] = {

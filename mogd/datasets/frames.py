@@ -107,7 +107,7 @@ def _column(name: str, cells: list[Any]) -> pl.Series:
     import polars as pl
 
     found = pl.Series(name, cells, strict=False)
-    if found.dtype not in (pl.Object, pl.Int128):
+    if str(found.dtype) not in ("Object", "Int128"):  # by their names: the least polars knows only the first
         return found
     return pl.Series(name, [None if cell is None else str(cell) for cell in cells])
 
