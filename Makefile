@@ -40,9 +40,9 @@ coverage: .venv/.dev
 	$(BIN)/python -m coverage json -q -o .measured.json
 	$(BIN)/python tests/reliability.py --coverage .measured.json
 
-# after `make coverage`; what was broken off goes on
+# after `make coverage`; what was broken off goes on, and ARGS=--again tries the survivors once more
 mutants: .venv/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(ARGS)
 	$(BIN)/python tests/reliability.py
 
 # the least versions that pyproject.toml allows, torch apart, in a folder that shadows those of .venv

@@ -403,3 +403,9 @@ def test_plsvm_notes_the_objective_that_it_lowers():
     W = model._pegasos(X, S, weight)  # one step, so that the mean of the steps is the last of them
     loss, _ = margin_loss(X @ W.T, S, weight)
     assert model.history_ == [{"epoch": 1, "objective": pytest.approx(loss + 0.5 * 0.05 * (W**2).sum())}]
+
+
+def test_a_class_that_is_alone_is_certain():
+    coef, intercept = fit_logistic(np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]]), np.ones(2), 1.0)
+    assert not coef.any()
+    assert intercept.tolist() == [-np.inf, 0.0]

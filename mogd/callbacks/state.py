@@ -47,8 +47,8 @@ def take_apart(value: Any, path: str, tensors: Tensors, rows: frozenset[int] = f
     if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
         return {"as": "dict", "of": [[k, take_apart(v, f"{path}.{k}", tensors, rows)] for k, v in value.items()]}
     if is_frozen(value):
-        parts = {f.name: take_apart(getattr(value, f.name), f"{path}.{f.name}", tensors, rows) for f in fields(value)}
-        return {"as": "frozen", "of": parts}
+        own = {f.name: take_apart(getattr(value, f.name), f"{path}.{f.name}", tensors, rows) for f in fields(value)}
+        return {"as": "frozen", "of": own}
     if not hasattr(value, "__dict__") or path.count(".") > 20:
         raise ValueError(
             f"a checkpoint cannot hold {path}, a {type(value).__name__}: keep tensors and plain values in attributes "
