@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all check format reproduce fuzz dist sbom lock clean
+.PHONY: demo test test-all check format reproduce bench fuzz dist sbom lock clean
 
 demo: .venv/.user
 	$(BIN)/python -m mogd demo --out demo-out
@@ -26,6 +26,10 @@ format: .venv/.dev
 
 reproduce: .venv/.dev
 	$(BIN)/python -m mogd reproduce
+
+bench: .venv/.dev
+	$(INSTALL) -e ".[bench]" || echo "without higher and torchopt, which cannot be installed here"
+	$(BIN)/python -m benchmarks.performance
 
 fuzz: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --out results/fuzz.json
