@@ -5,7 +5,7 @@ BIN := .venv/bin
 LEAST_TESTS := $(addprefix tests/test_,candidates.py tables.py formats.py saving.py training.py classical_formulas.py)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all check format docs reproduce fuzz coverage mutants lower-bounds dist sbom lock clean
+.PHONY: demo test test-all check format docs reproduce bench fuzz coverage mutants lower-bounds dist sbom lock clean
 
 demo: .venv/.user
 	$(BIN)/python -m mogd demo --out demo-out
@@ -30,6 +30,10 @@ docs: .venv/.dev
 
 reproduce: .venv/.dev
 	$(BIN)/python -m mogd reproduce
+
+bench: .venv/.dev
+	$(INSTALL) -e ".[bench]" || echo "without higher and torchopt, which cannot be installed here"
+	$(BIN)/python -m benchmarks.performance
 
 fuzz: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --out results/fuzz.json

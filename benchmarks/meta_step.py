@@ -12,12 +12,14 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, log_softmax
 
+from benchmarks.meta_libraries import LIBRARIES
 from mogd.config import network_kind
 from mogd.methods.base import Batch, TrainingData
 from mogd.methods.common import posterior, weighted_cross_entropy
@@ -83,6 +85,11 @@ def measure(name: str, rounds: int, inner: int) -> dict[str, float]:
         method.start(model, data, generator)
         kinds[label] = lambda method=method: method.train_batch(model, batch, step)
     kinds["literal double backward"] = lambda: literal_step(model, batch, data, step)
+    for library, by_library in LIBRARIES.items():
+        if find_spec(library) is None:
+            print(f"without {library}, which is not installed: pip install 'mogd[bench]'")
+        else:
+            kinds[library] = lambda by_library=by_library: by_library(model, batch, data, step)
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for _ in range(rounds + 2):
         for kind, run in kinds.items():
