@@ -2,9 +2,10 @@
 # requirements-ci.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+LEAST_TESTS := $(addprefix tests/test_,candidates.py tables.py formats.py saving.py training.py classical_formulas.py)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all check format docs reproduce fuzz dist sbom lock clean
+.PHONY: demo test test-all check format docs reproduce fuzz coverage mutants lower-bounds dist sbom lock clean
 
 demo: .venv/.user
 	$(BIN)/python -m mogd demo --out demo-out
@@ -34,6 +35,24 @@ fuzz: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --out results/fuzz.json
 	$(BIN)/python tests/reliability.py
 
+# which test runs which line, and the share of branches that some test runs
+coverage: .venv/.dev
+	rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -n 2 --dist worksteal -q --junitxml .junit.xml
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python -m coverage json -q -o .measured.json
+	$(BIN)/python tests/reliability.py --coverage .measured.json
+
+# after `make coverage`; what was broken off goes on, and ARGS=--again tries the survivors once more
+mutants: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(ARGS)
+	$(BIN)/python tests/reliability.py
+
+# the least versions that pyproject.toml allows, torch apart, in a folder that shadows those of .venv
+lower-bounds: .venv/.dev
+	$(BIN)/python .ci/least.py
+	PYTHONPATH=.least PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(LEAST_TESTS)
+
 dist: .venv-dist/.done
 	rm -rf dist
 	.venv-dist/bin/python -m build --outdir dist
@@ -48,7 +67,8 @@ lock: .venv/.user
 	$(BIN)/python .ci/lock.py
 
 clean:
-	rm -rf .venv .venv-dist demo-out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-dist .least demo-out build dist mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f .coverage .coverage.* .junit.xml .measured.json
 
 .venv/.user: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -27,6 +27,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mogd import as_candidates, make
 from mogd.candidates import Candidates
+from mogd.comparison import SIMPLE, compare
 
 N_CLEAN = 100
 FURTHER = ("none", "random", "malicious")
@@ -52,6 +53,7 @@ WITH_TEXT: dict[str, tuple[str, dict[str, Any]]] = {
     "MoGD, sets alone": ("mogd", {**LEARNING, "callbacks": ["loss-schedule", "clean-weight"]}),
     'CC, candidate_noise="auto"': ("cc", {**LEARNING, "candidate_noise": "auto"}),
 }
+AUTO = "what the clean rows prefer"  # --method auto of the shell
 ON_MORE_DRAWS = ("majority", "Dawid–Skene", BEST, "majority, C=100", "CC", "MoGD")
 
 
@@ -114,7 +116,20 @@ def with_text(rated: Rated, features: np.ndarray, label: str, seed: int) -> dict
     order = np.random.default_rng(seed).permutation(len(rated.y))
     test, clean, rest = np.split(order, [len(order) // 5, len(order) // 5 + N_CLEAN])
     classes = rated.candidates.classes
-    name, params = WITH_TEXT[label]
+    if label == AUTO:
+        found = compare(
+            make("mogd", **LEARNING),
+            "mogd",
+            TEXT_SCALE * features[rest],
+            rated.candidates[rest],
+            TEXT_SCALE * features[clean],
+            classes[rated.y[clean]],
+            rated.candidates[clean],
+        )
+        name = found.preferred.name
+        params = SIMPLE.get(name, LEARNING)
+    else:
+        name, params = WITH_TEXT[label]
     model = make(name, **params)
     X = TEXT_SCALE * features if "backbone" in model.get_params() else features
     began = time.perf_counter()
@@ -125,15 +140,15 @@ def with_text(rated: Rated, features: np.ndarray, label: str, seed: int) -> dict
         y_val=classes[rated.y[clean]],
         candidates_val=rated.candidates[clean],
     )
-    found = getattr(model, "config_", {})
+    config = getattr(model, "config_", {})
     return {
         "algorithm": name,
         "params": params,
         "n_clean": N_CLEAN,
         "resolved": float(np.mean(model.disambiguate().label == classes[rated.y[rest]])),
         "test_accuracy": model.score(X[test], classes[rated.y[test]]),
-        "sources": found.get("sources"),
-        "candidate_noise": found.get("candidate_noise"),
+        "sources": config.get("sources"),
+        "candidate_noise": config.get("candidate_noise"),
         "seconds": round(time.perf_counter() - began, 2),
     }
 
@@ -141,7 +156,8 @@ def with_text(rated: Rated, features: np.ndarray, label: str, seed: int) -> dict
 def runs(n_seeds: int, n_alone: int) -> list[tuple[int, int, str, str]]:
     """Seed, raters, further rater and method of each run: every method on some draws, then fewer on more of them."""
     every = [*product(range(n_seeds), (3, 5), FURTHER, WITH_TEXT)]
-    return [*every, *product(range(n_seeds, n_alone), (3, 5), ("none",), ON_MORE_DRAWS)]
+    more = product(range(n_seeds, n_alone), (3, 5), ("none",), ON_MORE_DRAWS)
+    return [*every, *more, *product(range(n_seeds), (3, 5), ("none",), (AUTO,))]
 
 
 def record_all(path: Path, n_seeds: int, n_alone: int) -> list[dict[str, Any]]:

@@ -113,10 +113,11 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["lost", "msrcv2", "birdsong"])
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[""], help="variants whose name holds one of these")
+    parser.add_argument("--landmarks", type=int, help="for variants that do not say it: fewer are quicker")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.datasets:
-        dataset = load(name)
+        dataset, first = load(name), None
         for label, (algorithm, params) in STUDIES[options.study].items():
             if not any(part in label for part in options.only):
                 continue
@@ -127,13 +128,18 @@ def main() -> None:
                 settings = {"scale": "minmax", **params}
                 if algorithm != "sure":
                     settings = {"backbone": "rbf", "random_state": r, **settings}
+                    if options.landmarks is not None:
+                        settings.setdefault("backbone_params", {"landmarks": options.landmarks})
                 if "fourier" in settings:
                     sizes = split.train.X.shape[1], len(split.train.classes), settings.pop("fourier")
                     settings["backbone"] = FourierNet(*sizes)
                 scores.append(score(algorithm, split, **settings))
-            error = np.std(scores) / len(scores) ** 0.5
+            first = scores if first is None else first
+            beside = np.subtract(scores, first)
+            error, of_difference = np.std([scores, beside], axis=1) / len(scores) ** 0.5
             seconds = (time.process_time() - began) / options.repetitions
-            print(f"{name:9s} {label:36s} {np.mean(scores):6.2f} ± {error:.2f}  {seconds:.1f} s a fit", flush=True)
+            figures = f"{np.mean(scores):6.2f} ± {error:.2f}  {np.mean(beside):+.2f} ± {of_difference:.2f} to the first"
+            print(f"{name:9s} {label:36s} {figures}  {seconds:.1f} s a fit", flush=True)
 
 
 if __name__ == "__main__":

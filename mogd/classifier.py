@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from mogd import distributed
 from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import ALGORITHMS, algorithm_of, make_method
 from mogd.callbacks import CALLBACKS, make_callback
@@ -220,7 +221,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             rows, trains = rows.single_as_clean(train=method.train_on_clean)
         self.n_clean_ = len(rows.clean_y)
         device = self._device()
-        seed = self._seed()
+        seed = distributed.from_first(self._seed())
         generator = torch.Generator().manual_seed(seed)
         with seeded(seed, device):
             data = self._tensors(rows, device)
@@ -300,7 +301,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             "weight_decay": advice["optimizer"]["weight_decay"] if self.weight_decay == "auto" else self.weight_decay,
             "profile": profile.as_dict(),
         }
-        return [*chosen, make_callback("progress-bar")] if self.verbose > 0 else chosen
+        return [*chosen, make_callback("progress-bar")] if self.verbose > 0 and distributed.is_first() else chosen
 
     def _class_weights(self, data: TrainingData) -> list[float]:
         """One weight for each class. Names are compared as text: a saved model's parameters are JSON."""

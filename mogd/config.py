@@ -138,6 +138,8 @@ def _candidate_set_head(profile: DataProfile) -> Settings | None:
     images = profile.input == "image" and profile.network not in ("linear", "kernel") and profile.ends_in_linear
     if not images or not profile.clean_covers_classes or profile.lift <= SET_HEAD_LEAST_LIFT:
         return None
+    if profile.sources:
+        return None  # the set is what the sources said: its head would say it a second time
     scarcity = max(0.0, 1 - profile.clean_ratio)
     weight = SET_HEAD_WEIGHT * profile.lift * min(1.0, SET_HEAD_SCARCITY * scarcity)
     return {"weight": weight} if weight else None

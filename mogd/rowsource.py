@@ -20,7 +20,7 @@ from mogd.labels import name_rows
 
 MAPPED_BYTES = 2**28  # a memory-mapped array of more than this stays on the disk
 BLOCK_CELLS = 2**23  # read at once in a pass over all rows: 32 MiB of float32
-RESIDENT_ROWS = 4096  # gathered from a mapped array before its pages are given back: each may have brought 64 KiB
+RESIDENT_ROWS = 1024  # gathered from a mapped array before its pages are given back: each may have brought 64 KiB
 
 
 class Source(Protocol):

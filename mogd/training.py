@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mogd import distributed
 from mogd.callbacks.base import Augment, Callback, Position, Run
 from mogd.guard import all_finite, divergence
-from mogd.methods.base import Method, TrainingData
-from mogd.methods.rows import Rows, by_rows, epoch_order
+from mogd.methods.base import Batch, Method, Output, TrainingData
+from mogd.methods.rows import Rows, by_rows, epoch_order, row_numbers, stored
 from mogd.optim import Muon
 
 History = list[dict[str, Any]]
@@ -89,6 +90,8 @@ def train(
 
 
 def _train(run: Run) -> None:
+    if distributed.size() > 1:
+        _check_ranks(run)
     run.method.start(run.model, run.data, run.generator)
     run.confidence = by_rows(run.method.init_confidence, run.data.candidates).to(run.data.weight.dtype)
     restored = [callback.restore(run) for callback in run.callbacks]
@@ -100,6 +103,7 @@ def _train(run: Run) -> None:
     while run.at.epoch < run.settings.epochs and not run.stop:
         _train_epoch(run)
         run.save_point()
+        run.interrupted = bool(distributed.sums([run.interrupted])[0])
         run.check_interrupt()
 
 
@@ -114,25 +118,29 @@ def _train_epoch(run: Run) -> None:
         at.order = epoch_order(run.data.x, run.generator)
         at.losses = torch.zeros(n_steps, device=device, dtype=run.data.weight.dtype)
     losses, parts = at.losses, at.order.to(device).tensor_split(n_steps)  # equal parts: no last batch of one row
+    share = _Share() if distributed.size() > 1 else None
+    callbacks = run.callbacks if share is None else [*run.callbacks, share]
     waits = device.type == "cuda"  # where asking for a loss would wait for it, all are asked for together at the end
     model.train()
     for i in range(at.step, n_steps):
-        index = parts[i]
+        index = distributed.own(parts[i])
         for group in optimizer.param_groups:
             group["lr"] = settings.lr_at(at.epoch + i / n_steps)
 
         def step(loss: Tensor, i: int = i) -> None:
-            if not waits and not math.isfinite(loss.item()):
-                raise _divergence(run, parts, i, loss)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            if share is not None:
+                loss = distributed.average_gradients(_parameters(run), loss, share.weight)
+            if not waits and not math.isfinite(loss.item()):
+                raise _divergence(run, parts, i, loss)
             optimizer.step()
             losses[i] = loss.detach()
 
         batch = run.batch(index, confidence[index], progress=at.epoch / settings.epochs)
-        confidence[index] = method.train_batch(model, batch, step, run.callbacks)
+        confidence[index] = method.train_batch(model, batch, step, callbacks)
         at.step = i + 1
-        if run.interrupted:
+        if run.interrupted and share is None:  # several ranks end together, after the epoch
             at.seconds += time.perf_counter() - began
             run.check_interrupt()
     if waits and not all_finite([losses]):
@@ -140,10 +148,31 @@ def _train_epoch(run: Run) -> None:
         raise _divergence(run, parts, i, losses[i])
     if not all_finite(_parameters(run)):
         raise _divergence(run, parts, n_steps, losses.mean())
+    for kept in [confidence, *method.row_state()] if share is not None else []:
+        distributed.gather_rows(stored(kept)[-1], row_numbers(kept))
+    distributed.average_buffers(model)
     entry = {"epoch": at.epoch + 1, "loss": float(losses.mean()), "lr": settings.lr_at(at.epoch)}
     entry |= method.epoch_end(model, at.epoch) or {}
     run.note(entry | {"seconds": at.seconds + time.perf_counter() - began})
     run.at = Position(at.epoch + 1)
+
+
+class _Share(Callback):
+    """What the rows of this rank weigh in the batch at hand, after all other callbacks."""
+
+    observer = True
+
+    def on_output(self, out: Output, batch: Batch) -> None:
+        self.weight = float(batch.weight.sum())
+
+
+def _check_ranks(run: Run) -> None:
+    """Refuse what several ranks cannot train together."""
+    if reason := run.method.one_process:
+        raise ValueError(f"{type(run.method).__name__} cannot be trained by several processes: {reason}")
+    names = ("x", "candidates", "weight", "clean_x", "clean_y")
+    distributed.check_same("rows", *(part for name in names for part in stored(getattr(run.data, name))))
+    distributed.check_same("weights of the network", *run.model.parameters())
 
 
 def _divergence(run: Run, parts: Sequence[Tensor], i: int, loss: Tensor) -> ValueError:

@@ -42,7 +42,7 @@ from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "results" / "mutants.json"
-COVERAGE, TIMES = ROOT / ".coverage", ROOT / ".coverage.xml"
+COVERAGE, TIMES = ROOT / ".coverage", ROOT / ".junit.xml"
 SAMPLE = 320
 BUDGET = 60.0  # seconds of tests, as they took under coverage
 MOST_CPU = 180  # seconds of a mutant that does not end

@@ -225,3 +225,7 @@ def test_a_wrong_callback_is_refused_by_name(callbacks: list[Any], message: str)
     x, candidates, y = digits()
     with pytest.raises(ValueError, match=message):
         PartialLabelClassifier(epochs=1, callbacks=callbacks).fit(x, candidates, X_val=x[:20], y_val=y[:20])
+
+
+def test_the_noise_of_candidates_is_measured_unless_it_is_given() -> None:
+    assert make_callback("candidate-noise").get_params() == {"rate": "auto"}

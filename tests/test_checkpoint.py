@@ -23,7 +23,7 @@ from mogd.algorithms import DEEP
 from mogd.callbacks import CALLBACKS
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint import Checkpoint
-from mogd.callbacks.checkpoint_files import _checksum, read_last
+from mogd.callbacks.checkpoint_files import _checksum, places, read_last
 from mogd.callbacks.state import put_back, take_apart
 from mogd.methods.base import Batch, Output
 from mogd.methods.mogd import MoGD
@@ -379,3 +379,10 @@ def test_real_kills_resume_to_the_same_bits(tmp_path: Path) -> None:
     summary = json.loads(out.read_text())
     assert summary["same_bits"] == summary["kills"] == 14
     assert len(summary["methods"]) == len(DEEP)
+
+
+def test_tensors_without_their_json_are_no_checkpoint(tmp_path: Path) -> None:
+    """A kill between the two files leaves the tensors alone."""
+    (tmp_path / "epoch-000003-batch-000000.safetensors").write_bytes(b"")
+    assert places(tmp_path) == []
+    assert read_last(tmp_path) is None

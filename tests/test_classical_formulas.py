@@ -382,3 +382,30 @@ def test_dawid_skene_without_clean_rows_is_the_published_algorithm():
     right = [share * rate[s][1] + (1 - share) * (1 - rate[s][0]) for s in range(3)]
     np.testing.assert_allclose(fitted.reliability_, right, atol=1e-4)
     assert fitted.sources_.tolist() == ["0", "1", "2"]
+
+
+def test_sure_ends_when_the_confidence_no_longer_moves():
+    rng = np.random.default_rng(12)
+    X, S = rng.normal(size=(60, 4)), random_sets(rng, 60, 3)
+    fitted = SURE(max_iter=200, tol=1e-3).fit(X, S)
+    assert 1 < fitted.n_iter_ < 200
+    assert len(fitted.rows_) == len(X)  # the exact kernel
+    assert not len(fitted.normalization_)
+    cut = SURE(max_iter=fitted.n_iter_ - 1, tol=1e-3).fit(X, S)
+    assert 0 < np.abs(fitted.confidence_ - cut.confidence_).max() < 1e-3
+
+
+def test_plsvm_notes_the_objective_that_it_lowers():
+    rng = np.random.default_rng(13)
+    X, S = rng.normal(size=(60, 4)), random_sets(rng, 60, 3)
+    weight = np.linspace(0.5, 2, 60)
+    model = PLSVM(lam=0.05, epochs=1, batch_size=60, random_state=0)
+    W = model._pegasos(X, S, weight)  # one step, so that the mean of the steps is the last of them
+    loss, _ = margin_loss(X @ W.T, S, weight)
+    assert model.history_ == [{"epoch": 1, "objective": pytest.approx(loss + 0.5 * 0.05 * (W**2).sum())}]
+
+
+def test_a_class_that_is_alone_is_certain():
+    coef, intercept = fit_logistic(np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]]), np.ones(2), 1.0)
+    assert not coef.any()
+    assert intercept.tolist() == [-np.inf, 0.0]

@@ -100,6 +100,7 @@ def test_few_clean_rows_come_first_where_labels_occur_together(changes: dict, fr
         ({"network": "linear"}, None),
         ({"ends_in_linear": False}, None),
         ({"clean_covers_classes": False}, None),
+        ({"sources": 3}, None),  # the sets are what they said, and that is known better
     ],
 )
 def test_the_candidate_set_head_is_for_images_whose_labels_occur_together(changes: dict, weight: float | None) -> None:

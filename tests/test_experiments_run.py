@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +113,31 @@ def test_workers_give_the_same_figures(quick, tmp_path):
 def test_a_two_worker_dask_cluster_gives_the_same_records(quick, tmp_path):
     recipe, records = quick
     assert essence(run_all(recipe, tmp_path, jobs=2, backend="dask")) == essence(records)
+
+
+LISTENING = """
+import psutil, sys
+from mogd.experiments.run import _backend
+with _backend(sys.argv[1], 1, None):
+    me = psutil.Process()
+    found = [c for p in (me, *me.children(recursive=True)) for c in p.net_connections(kind="inet")]
+    print(*sorted({c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}))
+"""
+
+
+@pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_backend_of_this_machine_listens_to_it_alone(backend, package):
+    pytest.importorskip(package, reason="an extra that not every platform has")
+    pytest.importorskip("psutil")
+    root = str(Path(__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", LISTENING, backend],
+        env=os.environ | {"PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.split()) in ({"127.0.0.1"}, {"::ffff:127.0.0.1"}, {"127.0.0.1", "::ffff:127.0.0.1"})
 
 
 def test_ray_gives_the_same_records(quick, tmp_path):

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -276,3 +277,19 @@ def test_cells_of_kinds_that_do_not_go_together_are_text(tmp_path: Path) -> None
     rows[1]["id"] = 2**70  # numpy has no such whole numbers
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_table(path, id="id").ids.tolist() == ["0", str(2**70)]
+
+
+@pytest.mark.parametrize("damage", [(b"</sheetData>", b""), (b't="n"><v>1</v>', b't="s"><v>99</v>')])
+def test_a_damaged_sheet_is_one_sentence(damage: tuple[bytes, bytes], tmp_path: Path) -> None:
+    """openpyxl reads a sheet's cells only when they are asked for."""
+    path = write_frame(tmp_path / "t.xlsx", {"x": [1.0, 2.0], "labels": ["a", "b"]})
+    with zipfile.ZipFile(path) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    (name,) = [name for name in parts if name.endswith("sheet1.xml")]
+    assert damage[0] in parts[name]
+    parts[name] = parts[name].replace(*damage)
+    with zipfile.ZipFile(path, "w") as book:
+        for part, content in parts.items():
+            book.writestr(part, content)
+    with pytest.raises(ValueError, match=r"t\.xlsx cannot be read as Excel: "):
+        read_table(path)

@@ -198,7 +198,7 @@ def test_a_damaged_store_is_refused_when_it_is_opened(tmp_path: Path) -> None:
     store.close()
     whole = (tmp_path / "a.db").read_bytes()
     at = whole.rindex(b"aann")
-    for content in (whole[: len(whole) // 2], whole.replace(b"aann", b"\xffann")):
+    for content in (whole[: len(whole) // 2], whole.replace(b"aann", b"\xffann")):  # cut; letters that are none
         (tmp_path / "a.db").write_bytes(content)
         with pytest.raises(ValueError, match=r"a\.db (is damaged|cannot be used as a store)"):
             Store(tmp_path / "a.db", "table")

@@ -1,6 +1,7 @@
 """The losses and confidence updates of the deep rivals against loops in float64 that share no code with them."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -413,3 +414,12 @@ def test_ga_makes_no_matrix_of_classes_by_classes():
         risk, _ = method.risks(net(x), make_batch(method, data, torch.arange(N)))
         risk.sum().backward()
     assert largest.seen == N * n_classes
+
+
+def test_lws_cross_entropy_stays_finite_where_a_label_outside_is_certain():
+    method = LWS(surrogate="cross-entropy")
+    candidates = torch.tensor([[False, True]])
+    method.weight_ = torch.ones(1, 2)
+    batch = SimpleNamespace(candidates=candidates, index=torch.tensor([0]))
+    (loss,) = method.losses(SimpleNamespace(logits=torch.tensor([[200.0, 0.0]])), None, batch)
+    assert loss == pytest.approx(200 - np.log(torch.finfo(torch.float32).eps), rel=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from mogd.compressed import take_dense
 from mogd.methods.cc import CC
 from mogd.methods.meta import MOST_CLEAN_ROWS, alignment
 from mogd.methods.mogd import MoGD
+from mogd.methods.steps import StepRule
 from mogd.nets import linear, mlp
 
 pytestmark = pytest.mark.usefixtures("same_weights", "both_forms")
@@ -275,3 +277,13 @@ def test_wrong_number_is_named(name: str, value: object) -> None:
     model = PartialLabelClassifier(MoGD(**{name: value}), epochs=1)
     with pytest.raises(ValueError, match=f"{name} must be a number of 0 or more; got"):
         model.fit(x[10:], candidates[10:], X_val=x[:10], y_val=y[:10])
+
+
+def test_a_shrunken_step_leaves_classes_without_clean_rows_alone() -> None:
+    data = SimpleNamespace(clean_y=torch.tensor([0, 1, 1]), n_classes=4, n_partial=2, weight=torch.ones(5))
+    candidates = torch.tensor([[True, True, True, False], [True, True, False, True]])
+    halves = [torch.arange(8.0).reshape(2, 4), torch.arange(8.0).reshape(2, 4) ** 2]
+    move = StepRule(1.0, 1.0, True, data)(halves, SimpleNamespace(candidates=candidates))  # type: ignore[arg-type]
+    assert (move[:, 2:] == 0).all()
+    assert (move[:, :2] != 0).all()
+    assert torch.allclose(move[:, 0], -move[:, 1])  # less the mean over the two that are compared

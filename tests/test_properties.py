@@ -18,7 +18,7 @@ from fuzz import READERS, make_input, mutate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from reliability import page
+from reliability import page, records
 
 from mogd.candidates import FORMS, as_candidates
 from mogd.datasets.frames import defused, read_frame, write_frame
@@ -194,12 +194,16 @@ def test_the_fuzzer_makes_the_same_inputs_every_time_and_changes_most() -> None:
     assert mutate(b"", Random(0)) == b""
 
 
-def test_the_page_is_made_of_the_last_run() -> None:
-    """And that run tried enough and found nothing."""
-    found = json.loads((ROOT / "results" / "fuzz.json").read_text())
+def test_the_page_is_made_of_the_last_runs() -> None:
+    """And they tried enough and found nothing."""
+    found = records()
     assert (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8") == page(found)
-    assert set(found["readers"]) == {reader.name for reader in READERS}
-    assert all(reader["tried"] >= 2000 and not reader["bad"] for reader in found["readers"].values())
+    readers = found["fuzz"]["readers"]
+    assert set(readers) == {reader.name for reader in READERS}
+    assert all(reader["tried"] >= 2000 and not reader["bad"] for reader in readers.values())
+    assert found["reliability-resume"]["same_bits"] == found["reliability-resume"]["kills"] >= 50
+    survivors = [m for m in found["mutants"]["results"].values() if not m["outcome"].startswith("killed")]
+    assert all(mutant["word"] for mutant in survivors), "every survivor has a word in results/mutants.json"
 
 
 def test_the_hashes_are_those_of_the_pins() -> None:

@@ -69,7 +69,21 @@ def test_columns_with_another_network_do_not_mix() -> None:
     assert found[("cifar10",)] == pytest.approx(0.45, abs=0.01)
 
 
-def test_the_same_data_is_answered_once_by_the_first_table_and_the_largest_scale() -> None:
+def test_of_two_tables_with_a_family_the_better_answers_for_it() -> None:
+    made = [
+        *paired("sure", 0.80, 6, params=KERNEL, label="SURE"),
+        *paired("sure", 0.80, 6, params=KERNEL, label="SURE", recipe="real-world-rbf", panel="rbf"),
+        *paired("mogd", 0.83, 6, params={"backbone": "rbf"}, recipe="real-world-rbf", panel="rbf"),
+    ]
+    (choice,) = answer.choices(sections(made))
+    assert (choice.label, choice.family) == ("MoGD", "kernel")
+    assert choice.rival is not None
+    assert choice.rival.rival == "SURE"
+    (tied,) = answer.choices(sections(made[:12]))
+    assert tied.label == "SURE"
+
+
+def test_the_same_data_is_answered_once_by_the_largest_scale() -> None:
     made = [
         *paired("mogd", 0.80, 6, params=LINEAR),
         *paired("mogd", 0.99, 6, params=LINEAR, recipe="classical", panel="classical"),

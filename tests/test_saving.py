@@ -474,6 +474,13 @@ def test_other_library_versions_are_warned_of(tmp_path: Path) -> None:
         mogd.load(path)
 
 
+def test_what_a_fit_chose_survives(tmp_path: Path) -> None:
+    model = fitted(backbone="mlp", callbacks="auto")
+    again = mogd.load(mogd.save(model, tmp_path / "m"))
+    assert again.config_
+    assert again.config_ == json.loads(json.dumps(model.config_))
+
+
 def test_the_advice_on_the_clean_set_survives(tmp_path: Path) -> None:
     model = fitted("mogd")
     advice = model.clean_set_advice()

@@ -76,3 +76,45 @@ def test_the_readmes_example_does_not_collapse_beside_a_busy_process() -> None:
         busy.kill()
         busy.wait()
     assert beside < 1.5 * alone
+
+
+def test_a_small_classical_fit_has_one_thread_and_gives_the_callers_number_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    from mogd.classical import common
+    from mogd.classical.plknn import PLKNN
+
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    seen: list[set[int]] = []
+
+    class Seen(PLKNN):
+        def _learn(self, *given: np.ndarray) -> np.ndarray:
+            seen.append(threads())
+            return super()._learn(*given)
+
+        def _scores(self, X: np.ndarray) -> np.ndarray:
+            seen.append(threads())
+            return super()._scores(X)
+
+    x, y = load_digits(return_X_y=True)
+    with threadpool_limits(2):
+        before = threads()
+        assert max(before) == 2
+        Seen().fit(x[:200], y[:200]).predict(x[:10])
+        assert seen == [{1}, {1}]
+        monkeypatch.setattr(common, "SMALL_WORK", 0.0)
+        Seen().fit(x[:200], y[:200]).predict(x[:10])
+        assert seen[2:] == [before, before]
+        assert threads() == before
+
+
+def test_rows_in_single_precision_give_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    from mogd.classical.plknn import PLKNN
+
+    x, y = load_digits(return_X_y=True)
+    PLKNN().fit(x[:50].astype(np.float32), y[:50])
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]

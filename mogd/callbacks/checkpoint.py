@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 import mogd
+from mogd import distributed
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.checkpoint_files import places, read_last, write
 from mogd.callbacks.state import Tensors, put_back, take_apart
-from mogd.methods.rows import Rows, StreamedRows
+from mogd.methods.rows import stored
 
 NOT_COMPARED = ("verbose", "random_state", "callbacks")  # parameters of the classifier; the seed shows in the generator
 DAMAGED = (KeyError, TypeError, AttributeError, RuntimeError, IndexError, OverflowError, MemoryError)
@@ -66,6 +67,8 @@ class Checkpoint(Callback):
         return True
 
     def on_save_point(self, run: Run) -> None:
+        if not distributed.is_first():  # all ranks have the same state
+            return
         epoch, last = run.at.epoch, run.stop or run.at.epoch >= run.settings.epochs
         if epoch % self.every and not last:
             return
@@ -83,7 +86,8 @@ class Checkpoint(Callback):
         again = f"Checkpoint({str(self.folder)!r}, resume=True) (in the shell --checkpoint {self.folder} --resume)"
         if run.optimizer is None:
             return f"no epoch had begun, so {again} starts from the beginning"
-        self._save(run)
+        if distributed.is_first():
+            self._save(run)
         return f"it is saved; go on with {again}"
 
     def _save(self, run: Run) -> None:
@@ -117,9 +121,9 @@ def state_of(run: Run) -> tuple[dict[str, Any], Tensors]:
     values = {
         "optimizer": run.optimizer.state_dict(),
         "parameters": _others(run),
-        "confidence": _stored(run.confidence)[-1],
+        "confidence": stored(run.confidence)[-1],
         "weight": run.data.weight,
-        "candidates": _stored(run.data.candidates)[-1],
+        "candidates": stored(run.data.candidates)[-1],
         "history": run.history,
         "stop": run.stop,
         "random": _random_state(run.data.x),
@@ -136,7 +140,7 @@ def restore_run(run: Run, state: dict[str, Any], tensors: Tensors) -> None:
     put_back(_others(run), state["parameters"], tensors)
     assert run.optimizer is not None
     run.optimizer.load_state_dict(found["optimizer"])
-    _stored(run.confidence)[-1].copy_(found["confidence"])
+    stored(run.confidence)[-1].copy_(found["confidence"])
     run.data.weight.copy_(found["weight"])
     now, kept = run.data.candidates, found["candidates"]
     run.data.candidates = kept if isinstance(now, Tensor) else now.like(kept)  # the caller's own matrix is left alone
@@ -191,7 +195,7 @@ def identity_of(run: Run) -> dict[str, Any]:
     for name, callback in zip(names, _changing(run), strict=True):
         own |= {f"{name}.{key}": value for key, value in callback.get_params().items()}
     return {key: _plain(value) for key, value in own.items()} | {
-        "training data": _digest(part for name in DATA for part in _stored(getattr(run.data, name))),
+        "training data": _digest(part for name in DATA for part in stored(getattr(run.data, name))),
         "votes": _digest(_evidence(run)),
         "network": _digest([*run.model.parameters(), *run.model.buffers()], repr(run.model)),
         "random_state": _digest([run.generator.get_state(), *_random_state(run.data.x).values()]),
@@ -241,13 +245,6 @@ def _digest(tensors: Iterable[Tensor], text: str = "") -> str:
         if tensor.numel():  # without elements it may have a stride of 0, and no view as bytes
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return f"sha256:{digest.hexdigest()}"
-
-
-def _stored(rows: Rows | StreamedRows) -> list[Tensor]:
-    """The tensors in which rows are kept, their values last; of rows on the disk what tells them from others."""
-    if isinstance(rows, StreamedRows):
-        return [torch.tensor([*rows.rows.identity().encode()], dtype=torch.uint8)]
-    return [rows] if isinstance(rows, Tensor) else [rows.starts, rows.columns, rows.values]
 
 
 def _is_digest(value: Any) -> bool:

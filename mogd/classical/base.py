@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from mogd.candidates import name_rows
-from mogd.classical.common import nystroem, nystroem_features, rbf_gamma, require
+from mogd.classical.common import nystroem, nystroem_features, rbf_gamma, require, threads_for
 from mogd.estimator import PartialLabelEstimator, Rows
 
 LARGEST = 1e150  # the square of a difference is still a number, and so is the sum of very many
@@ -34,7 +34,7 @@ class ClassicalEstimator(PartialLabelEstimator):
     def _check_features(self, X: Any, *, reset: bool, name: str = "X") -> np.ndarray:
         X = super()._check_features(X, reset=reset, name=name)
         values = X.data if sp.issparse(X) else X
-        if max(values.max(initial=0), -values.min(initial=0)) > LARGEST:
+        if max(float(values.max(initial=0)), -float(values.min(initial=0))) > LARGEST:
             bad = np.unique((np.abs(X) > LARGEST).nonzero()[0])
             raise ValueError(
                 f"{name} holds numbers beyond ±{LARGEST:g} in {name_rows(bad)}, whose distances cannot be computed: "
@@ -46,7 +46,14 @@ class ClassicalEstimator(PartialLabelEstimator):
         require(self.clean_weight >= 0, "clean_weight", "0 or more", self.clean_weight)
         if self.clean_weight > 0:
             rows = rows.join_clean(self.clean_weight)
-        self.confidence_ = self._learn(as_float(rows.X), rows.candidates, rows.weight)[: rows.n_given]
+        X = as_float(rows.X)
+        with threads_for(X):
+            self.confidence_ = self._learn(X, rows.candidates, rows.weight)[: rows.n_given]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities of each row, in the order of `classes_`."""
+        with threads_for(X):
+            return super().predict_proba(X)
 
     def _learn(self, X: np.ndarray, candidates: np.ndarray, weight: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} must implement _learn")

@@ -88,6 +88,7 @@ def fit(
 ) -> None:
     """Learn from a table whose rows carry candidate labels, and save the model."""
     from mogd.cli.fit_summary import Tried, choose
+    from mogd.cli.ranks import joined
     from mogd.modelfolder import saved_here
     from mogd.saving import check_saving
 
@@ -114,7 +115,7 @@ def fit(
     if calibrate and clean["y_val"] is None:
         raise ValueError("--calibrate needs clean rows: name them by --clean COL or --clean FILE")
     clean["candidates_val"] = data.clean_candidates if clean["y_val"] is not None else None
-    with notes(), _interrupts():
+    with joined() as is_first, notes(), _interrupts():
         tried = None
         if method == AUTO:
             tried = Tried(
@@ -128,8 +129,9 @@ def fit(
             model.config_ = getattr(model, "config_", {}) | {"choice": estimates.as_dict()}
         if calibrate:
             _calibrate(model, data, clean)
-    _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
-    _summary(data, model, out, replaced, used, comparison, estimates, as_json)
+    if is_first:
+        _save(model, out, data=data, allow_rows=keep_rows, overwrite=force)
+        _summary(data, model, out, replaced, used, comparison, estimates, as_json)
 
 
 @app.command()

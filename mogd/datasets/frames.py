@@ -107,7 +107,7 @@ def _column(name: str, cells: list[Any]) -> pl.Series:
     import polars as pl
 
     found = pl.Series(name, cells, strict=False)
-    if found.dtype not in (pl.Object, pl.Int128):
+    if str(found.dtype) not in ("Object", "Int128"):  # by their names: the least polars knows only the first
         return found
     return pl.Series(name, [None if cell is None else str(cell) for cell in cells])
 
@@ -268,13 +268,14 @@ def _read_excel(source: Source) -> pl.DataFrame:
     """The first sheet; its first row names the columns."""
     import polars as pl
 
+    openpyxl = _openpyxl()
     try:
-        book = _openpyxl().load_workbook(
+        book = openpyxl.load_workbook(
             io.BytesIO(source) if isinstance(source, bytes) else source, read_only=True, data_only=True
         )
+        header, *rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)] or [[]]
     except Exception as error:  # openpyxl lets errors of zip and XML through as they come
         raise pl.exceptions.ComputeError(first_line(error)) from None
-    header, *rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)] or [[]]
     rows = [row for row in rows if any(cell is not None for cell in row)]
     named = [(i, str(name)) for i, name in enumerate(header) if name is not None]
     cells = {i: [row[i] if i < len(row) else None for row in rows] for i, _ in named}  # a row ends at its last cell

@@ -8,6 +8,7 @@ where the present code gives a sample of it again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from mogd.experiments.record import Record, RecordFile, count_records, keys_afte
 from mogd.experiments.spec import PLACE, Cell, Recipe
 
 BACKENDS = ("loky", "dask", "ray")
+# without an address, nobody but this machine is listened to
+LOCAL_DASK: dict[str, Any] = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+LOCAL_RAY: dict[str, Any] = {"include_dashboard": False}
+RAY_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # the one switch for it, read when ray is imported
 FIGURES = ("selected", "metrics", "curve", "confidence_histogram", "error")  # what equal code gives again, bit for bit
 
 
@@ -263,15 +268,16 @@ def _backend(name: str, jobs: int, address: str | None) -> Iterator[str]:
     with ExitStack() as stack:
         if name == "dask":
             client = _need("distributed", "dask").Client(
-                **({"address": address} if address else {"n_workers": jobs, "threads_per_worker": 1})
+                **({"address": address} if address else LOCAL_DASK | {"n_workers": jobs})
             )
             stack.enter_context(client)
             stack.enter_context(parallel_config(backend="dask"))
             yield "generator_unordered"
         elif name == "ray":
+            os.environ.update({} if address else RAY_LOOPBACK)
             ray = _need("ray", "ray")
             _need("ray.util.joblib", "ray").register_ray()
-            where: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs}
+            where: dict[str, Any] = {"address": address} if address else LOCAL_RAY | {"num_cpus": jobs}
             ray.init(**where, log_to_driver=False, logging_level="error")
             stack.callback(ray.shutdown)
             stack.enter_context(parallel_config(backend="ray"))

@@ -131,6 +131,7 @@ class Method(BaseEstimator):
     is_posterior = False  # whether these are the network's posterior, as it was at the row's last visit
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
     takes_class_weight = True  # whether its loss is a mean over rows, each of which may count by its class
+    one_process: str = ""  # why several processes cannot share its batches, where they cannot
     train_on_clean: bool = True  # whether clean rows join the training rows with one candidate each
 
     @property
@@ -144,6 +145,10 @@ class Method(BaseEstimator):
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """What to optimise beside the model."""
+        return []
+
+    def row_state(self) -> Sequence[Rows]:
+        """What it keeps of every row beside the confidence, as tensors that the row's visits change."""
         return []
 
     def init_confidence(self, candidates: Tensor) -> Tensor:

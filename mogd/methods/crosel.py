@@ -34,6 +34,7 @@ class CroSel(Method):
 
     updates_confidence = True
     uses_log_prior = True
+    one_process = "it mixes rows of a whole batch in pairs, and these would be in different processes"
 
     def __init__(
         self,

@@ -42,6 +42,9 @@ class D2CNN(Method):
         self.outputs_ = torch.zeros_like(data.candidates, dtype=data.weight.dtype)
         self.epoch_ = 0
 
+    def row_state(self) -> list[Tensor]:
+        return [self.outputs_]
+
     def objective(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
         loss, gradient = self._parts(out.logits.detach(), batch)
         share = batch.weight / batch.weight.sum().clamp(min=1e-12)

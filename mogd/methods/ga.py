@@ -14,6 +14,7 @@ class GA(Method):
     """Every label that a row rules out is a complementary label; where a class's risk turns negative, step back up."""
 
     takes_class_weight = False
+    one_process = "its loss compares the classes of a whole batch, of which each process would see a part"
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         weight, sets = data.weight, data.candidates

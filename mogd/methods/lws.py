@@ -38,6 +38,9 @@ class LWS(Method):
         self.weight_ = torch.where(data.candidates, equal, self.beta * equal)  # with the leverage in it
         self.epoch_ = 0
 
+    def row_state(self) -> list[Tensor]:
+        return [self.weight_]
+
     def losses(self, out: Output, confidence: Tensor, batch: Batch) -> Tensor:
         logits = out.logits
         if self.surrogate == "sigmoid":  # −z on the candidates, z off them: one sigmoid for both sides

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import posterior
 from mogd.methods.meta import MetaObjective
-from mogd.methods.priors import PRIORS, make_prior
+from mogd.methods.priors import PRIORS, LastVisit, make_prior
 from mogd.methods.steps import StepRule, sum_normalised
 
 CHOICES = {"prior": PRIORS, "normalize": ("softmax", "sum"), "meta": ("auto", "all", "head")}
@@ -75,10 +75,14 @@ class MoGD(Method):
         self._check()
         self.is_posterior = self.prior != "uniform" and self.normalize == "softmax"  # moved by the meta step
         shrink, head = self.shrink and self.normalize == "softmax", self.meta == "head"  # a sum needs no comparison
-        with_step = self.has_step and len(data.guides[1]) > 0
+        size = self.strength if self.beta is None else self.beta
+        with_step = (size > 0 or self.normalize == "sum") and len(data.guides[1]) > 0
         self.meta_ = MetaObjective(model, data, generator, head=head, halves=shrink) if with_step else None
         self.step_ = StepRule(self.strength, self.beta, shrink, data, self.meta_.every if self.meta_ else 1)
         self.prior_ = make_prior(self.prior, data)
+
+    def row_state(self) -> list[Tensor]:
+        return [self.prior_.seen] if isinstance(self.prior_, LastVisit) else []
 
     def forward(self, model: nn.Module, batch: Batch) -> Output:
         if self.meta_ is None:
@@ -105,16 +109,10 @@ class MoGD(Method):
     def epoch_end(self, model: nn.Module, epoch: int) -> dict[str, float] | None:
         return None if self.meta_ is None else self.step_.history()
 
-    @property
-    def has_step(self) -> bool:
-        return self.normalize == "sum" or bool(self.strength if self.beta is None else self.beta)
-
     def _check(self) -> None:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}")
-        for name in ("strength", "beta"):
-            value: Any = getattr(self, name)
-            is_number = isinstance(value, Real) and not isinstance(value, bool)
-            if not (value is None and name == "beta") and not (is_number and value >= 0):
+        for name, value in (("strength", self.strength), ("beta", 0.0 if self.beta is None else self.beta)):
+            if not isinstance(value, Real) or isinstance(value, bool) or not value >= 0:
                 raise ValueError(f"{name} must be a number of 0 or more; got {value!r}")

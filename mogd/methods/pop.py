@@ -41,6 +41,9 @@ class POP(Method):
         self.sum_ = self._zeros()  # of the window's confidences
         self.threshold_ = self.threshold
 
+    def row_state(self) -> list[Rows]:
+        return [self.sum_]
+
     def confidence(self, out: Output, batch: Batch) -> Tensor:
         return restricted(batch.confidence, batch.candidates)  # the set may have shrunk since the last visit
 

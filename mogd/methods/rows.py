@@ -161,3 +161,16 @@ def by_rows(function: Callable[..., Tensor], first: Any, *others: Any) -> Any:
 def for_rows(function: Callable[..., Tensor], first: Any, *others: Any) -> Tensor:
     """What `function` makes of dense rows of these, one value or vector for each row."""
     return torch.cat([function(first[part], *(other[part] for other in others)) for part in parts_of(first)])
+
+
+def stored(rows: Rows | StreamedRows) -> list[Tensor]:
+    """The tensors in which rows are kept, their values last; of rows on the disk what tells them from others."""
+    if isinstance(rows, StreamedRows):
+        return [torch.tensor([*rows.rows.identity().encode()], dtype=torch.uint8)]
+    return [rows] if isinstance(rows, Tensor) else [rows.starts, rows.columns, rows.values]
+
+
+def row_numbers(rows: Rows) -> Tensor:
+    """The row of each stored value; a dense row is one."""
+    numbers = torch.arange(len(rows), device=rows.device)
+    return numbers if isinstance(rows, Tensor) else numbers.repeat_interleave(rows.starts.diff())

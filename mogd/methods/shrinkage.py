@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from mogd.distributed import sums
+
 
 class Shrinkage:
     """Running means over the candidates of a batch, and what follows from them: `rms` and `factor`."""
@@ -16,15 +18,17 @@ class Shrinkage:
 
     def note(self, estimates: Sequence[Tensor], mean: Tensor, compared: Compared, keep: float) -> None:
         """The halves' product and their mean's square, where a row has two candidates or more to compare."""
-        count = compared.total()
+        found = [compared.total(), compared.centre(mean).double().square().sum().item()]
+        if len(estimates) > 1:
+            first, second = (compared.centre(a).double() for a in estimates)
+            found += [(first * second).sum().item(), ((first + second) / 2).square().sum().item()]
+        count, power, *halves = sums(found)  # of the whole batch, of which this process may have a part
         if not count:
             return
         self.mass = keep * self.mass + (1 - keep)
-        power = compared.centre(mean).double().square().sum().item()
         self.power = keep * self.power + (1 - keep) * power / count
-        if len(estimates) > 1:
-            first, second = (compared.centre(a).double() for a in estimates)
-            product, square = (first * second).sum().item(), ((first + second) / 2).square().sum().item()
+        if halves:
+            product, square = halves
             self.product = keep * self.product + (1 - keep) * product / count
             self.square = keep * self.square + (1 - keep) * square / count
 

@@ -42,6 +42,7 @@ class VALEN(Method):
     needs_all_rows = True
     is_posterior = True
     uses_log_prior = True
+    one_process = "its loss joins neighbours that meet in a batch, and these would be in different processes"
 
     def __init__(
         self,

@@ -83,14 +83,13 @@ def choices(sections: Sequence[Section]) -> list[Choice]:
     """A choice for each kind of data and family; of several tables that have them, the one with the best at the largest
     scale counts."""
     tables = [s for s in sections if s.summary is not None and not s.recipe.startswith(SIDE_TABLES)]
-    made = [(s, _choice(s, name)) for s in tables for name in dict.fromkeys(map(family, s.records))]
-    ranked = sorted(
-        ((SCALES.index(s.scale) if s.scale in SCALES else len(SCALES), -choice.accuracy, choice))
-        for s, choice in made
-        if choice is not None
-    )
+    made: list[tuple[int, Choice]] = []
+    for section in tables:
+        scale = SCALES.index(section.scale) if section.scale in SCALES else len(SCALES)
+        of_families = (_choice(section, name) for name in dict.fromkeys(map(family, section.records)))
+        made += [(scale, choice) for choice in of_families if choice is not None]
     found: dict[tuple[str, tuple[str, ...], str], Choice] = {}
-    for *_, choice in ranked:
+    for _, choice in sorted(made, key=lambda entry: (entry[0], -entry[1].accuracy)):
         found.setdefault((choice.kind, choice.datasets, choice.family), choice)
     return _marked(list(found.values()))
 
