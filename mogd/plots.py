@@ -20,7 +20,7 @@ def confidence(model: Any, *, ax: Any = None) -> Any:
     """How sure the model is of the label it resolved each training row to: a histogram."""
     check_is_fitted(model, "confidence_")
     ax = _axes(ax)
-    best = model.confidence_.max(axis=1)
+    best = model.disambiguate().confidence
     ax.hist(best, bins=N_BINS, range=(0, 1))
     ax.set(xlabel="confidence in the resolved label", ylabel="training rows", xlim=(0, 1))
     ax.set_title(f"{np.mean(best > 0.9):.0%} of {len(best)} rows above 0.9")

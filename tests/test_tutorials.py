@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [DOCS / "settings.md", *sorted((DOCS / "tutorials").glob("*.md"))]
 BLOCK = re.compile(r"```(python|sh|text)\n(.*?)```", re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*\.?\d*")
-TOLERANCE = 0.03  # of a figure: the last digits differ between processors
+TOLERANCE = 0.015  # of a figure: the last digits differ between processors
 
 
 def like(printed: str, shown: str) -> bool:
