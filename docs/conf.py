@@ -15,6 +15,7 @@ version = release = mogd.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["results-notes.md"]  # the commentary that `mogd report` puts into results.md
 myst_heading_anchors = 4
+suppress_warnings = ["misc.highlighting_failure"]  # an ellipsis in a block of Python, which is coloured all the same
 default_role = "code"  # a single backtick in a docstring, as in Markdown
 autodoc_typehints = "none"  # the signatures have them
 autodoc_member_order = "bysource"
