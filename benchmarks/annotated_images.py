@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.airbench_epochs import HELD_OUT, SETTINGS
 from mogd import crowd, make
-from mogd.datasets import PartialDataset, load_images, protocol
+from mogd.datasets import PartialDataset, load_images, split_dataset
 from mogd.datasets.annotators import annotated
 
 VARIANTS: dict[str, tuple[str, Any]] = {
@@ -43,7 +43,7 @@ def main() -> None:
     rows, held_out = np.sort(order[: options.rows]), order[-HELD_OUT:]
     dataset = PartialDataset("cifar10", images.X_train[rows], annotated(images, rows), images.y_train[rows])
     test = images.X_train[held_out], images.y_train[held_out]
-    split = protocol(dataset, n_clean=options.n_clean, seed=options.seed, test=test)
+    split = split_dataset(dataset, n_clean=options.n_clean, seed=options.seed, test=test)
     y, sets, clean_y = split.train.known_y(), split.train.candidates, dataset.y[split.clean_index]
     evidence, clean_evidence = sets.evidence, split.clean_candidates.evidence
     assert evidence is not None

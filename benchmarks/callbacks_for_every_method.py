@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from mogd.algorithms import make
-from mogd.datasets import load, protocol
+from mogd.datasets import load, split_dataset
 
 METHODS = {
     "mogd": {},
@@ -47,8 +47,8 @@ def main() -> None:
         for method in options.methods:
             scores: dict[str, list[float]] = {"none": [], "auto": []}
             for r in range(options.repetitions):
-                outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
-                split = protocol(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+                outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
+                split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
                 for label, callbacks in (("none", ()), ("auto", "auto")):
                     given = {"backbone": options.backbone, "epochs": options.epochs, "scale": "standard"}
                     given |= METHODS[method] | {"callbacks": callbacks, "random_state": r, "unseen": "keep"}

@@ -24,7 +24,7 @@ from mogd.datasets import load
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.corrupt import binomial
 from mogd.datasets.sources import find
-from mogd.datasets.splits import Split, protocol
+from mogd.datasets.splits import Split, split_dataset
 from mogd.metrics import calibration_error
 
 DATASETS = ("lost", "msrcv2", "birdsong", "digits", "nyt")
@@ -60,7 +60,7 @@ def read(name: str) -> PartialDataset:
 def splits(name: str, repeats: int) -> Iterator[tuple[int, Split]]:
     data = read(name)
     for seed in range(repeats):
-        yield seed, protocol(data, n_clean=N_CLEAN, seed=seed, fold=seed % N_FOLDS, n_folds=N_FOLDS)
+        yield seed, split_dataset(data, n_clean=N_CLEAN, seed=seed, fold=seed % N_FOLDS, n_folds=N_FOLDS)
 
 
 def fitted(split: Split, epochs: int):

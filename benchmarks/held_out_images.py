@@ -23,7 +23,7 @@ import torch
 from benchmarks.airbench_epochs import SETTINGS as AIRBENCH_SETTINGS
 from benchmarks.training_folds import score
 from mogd.candidates import Candidates
-from mogd.datasets import PartialDataset, Split, load_images, protocol
+from mogd.datasets import PartialDataset, Split, load_images, split_dataset
 from mogd.experiments.data import make_candidates
 
 CNN: dict[str, Any] = {
@@ -137,7 +137,7 @@ def split_of(kind: Kind, seed: int, q: float | None, n_clean: int = 128) -> Spli
     corruption = kind.corruption if q is None else kind.corruption | {"q": q}
     matrix = make_candidates(kind.dataset, X, y, len(images.classes), corruption, seed)
     dataset = PartialDataset(kind.dataset, X, Candidates(matrix, images.classes), y)
-    return protocol(dataset, n_clean=n_clean, seed=seed, test=(images.X_train[held_out], images.y_train[held_out]))
+    return split_dataset(dataset, n_clean=n_clean, seed=seed, test=(images.X_train[held_out], images.y_train[held_out]))
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mogd.algorithms import make
-from mogd.datasets import load, protocol
+from mogd.datasets import load, split_dataset
 from mogd.metrics import accuracy, disambiguation_accuracy
 
 MLP: dict[str, Any] = {"backbone": "mlp", "scale": "standard", "epochs": 50}
@@ -50,8 +50,8 @@ def main() -> None:
             continue
         began, found = time.process_time(), []
         for r in range(options.repetitions):
-            outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
-            split = protocol(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+            outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
+            split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
             fits = [make(algorithm, random_state=100 * k + r, unseen="keep", **settings) for k in range(n_fits)]
             for model in fits:
                 model.fit(split.train.X, split.train.candidates, X_val=split.clean_X, y_val=split.clean_y)

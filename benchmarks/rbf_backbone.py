@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.training_folds import score
-from mogd.datasets import load, protocol
+from mogd.datasets import load, split_dataset
 from mogd.nets import Net
 from mogd.nets.rbf import LARGEST_EIGENVALUE, mean_distance
 
@@ -123,8 +123,8 @@ def main() -> None:
                 continue
             began, scores = time.process_time(), []
             for r in range(options.repetitions):
-                outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
-                split = protocol(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+                outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
+                split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
                 settings = {"scale": "minmax", **params}
                 if algorithm != "sure":
                     settings = {"backbone": "rbf", "random_state": r, **settings}

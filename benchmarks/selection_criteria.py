@@ -17,7 +17,7 @@ from sklearn.model_selection import ParameterGrid
 
 from mogd.algorithms import make
 from mogd.candidates import as_labels
-from mogd.datasets import load, protocol
+from mogd.datasets import load, split_dataset
 from mogd.metrics import accuracy
 from mogd.selection import held_out, pooled_accuracy
 
@@ -31,7 +31,7 @@ GRIDS = {
 
 def regrets(name: str, dataset: str, fold: int) -> dict[str, float]:
     """Points lost to the best grid point by each criterion, on one outer fold."""
-    split = protocol(load(dataset), n_clean=100, seed=SEED, fold=fold)
+    split = split_dataset(load(dataset), n_clean=100, seed=SEED, fold=fold)
     candidates, none = split.train.candidates, np.empty(0, dtype=np.int64)
     clean_y = as_labels(split.clean_y, candidates.classes)
     scores, test = defaultdict(list), []

@@ -17,7 +17,7 @@ import torch
 
 from mogd.algorithms import make
 from mogd.candidates import Candidates
-from mogd.datasets import Split, load, protocol
+from mogd.datasets import Split, load, split_dataset
 
 CLEAN_WEIGHT = {"name": "clean-weight"}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -115,8 +115,8 @@ def main() -> None:
                 continue  # it is refused: there is no layer before the last
             began, scores = time.perf_counter(), []
             for r in range(options.repetitions):
-                outer = protocol(dataset, n_clean=0, seed=r, fold=r % 5).train
-                split = protocol(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+                outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
+                split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
                 settings = {"backbone": options.backbone, "epochs": options.epochs, "scale": "standard", **params}
                 scores.append(score(algorithm, split, random_state=r, **settings))
             error = np.std(scores) / len(scores) ** 0.5

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mogd.datasets import ImageData, corrupt, load, load_images, protocol
+from mogd.datasets import ImageData, corrupt, load, load_images, split_dataset
 from mogd.datasets.fetch import fetch
 from mogd.datasets.images import read_images
 from mogd.datasets.sources import IDX_FILES, find, source
@@ -213,7 +213,7 @@ def test_idx_files_gzipped_or_not(zipped, tmp_path):
 
 
 @pytest.mark.parametrize("wanted", [CIFAR10, CIFAR100], ids=["10", "100"])
-@pytest.mark.parametrize("protocol", ["python 2", 2, 4])
+@pytest.mark.parametrize("split_dataset", ["python 2", 2, 4])
 def test_official_archive(wanted, protocol, tmp_path):
     parts = images_of(wanted)
     path = write_tar(tmp_path / wanted.needs, cifar_files(wanted, parts, protocol))
@@ -244,7 +244,7 @@ def test_candidates_join_the_images():
     matrix = corrupt.binomial(data.y_train, 10, 0.3, np.random.default_rng(0))
     partial = data.with_candidates(matrix)
     assert partial.describe()["true_in_candidates"] == 1
-    split = protocol(partial, n_clean=10, seed=0, test=(data.X_test, data.y_test))
+    split = split_dataset(partial, n_clean=10, seed=0, test=(data.X_test, data.y_test))
     assert split.train.X.shape == (90, 3, 32, 32)
     assert split.test_y.tolist() == [f"c{i}" for i in data.y_test]
     with pytest.raises(ValueError, match="has 100 rows but y has 99"):
@@ -381,7 +381,7 @@ class Run:
         return self.call, self.args
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("split_dataset", [0, 2, 4])
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_pickle_that_would_run_code_is_refused_and_not_run(protocol, inside, tmp_path):
     ran = tmp_path / "ran"

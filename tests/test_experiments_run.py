@@ -16,7 +16,7 @@ import pytest
 from experiment_tools import CLASSICAL, DEEP, blobs, essence, write_recipe
 
 from mogd.candidates import Candidates, as_candidates
-from mogd.datasets import PartialDataset, protocol
+from mogd.datasets import PartialDataset, split_dataset
 from mogd.experiments.cell import estimator_of, run_cell
 from mogd.experiments.provenance import code_of, has_changed
 from mogd.experiments.record import RecordFile, read_records
@@ -384,7 +384,7 @@ def _image_cell(monkeypatch, tmp_path, method, **deep):
     names = np.array(["a", "b", "c"])
     sets = as_candidates(names[said], form="annotators", classes=names)
     dataset = PartialDataset("pictures", X[:120], sets[:120], y[:120])
-    split = protocol(dataset, n_clean=40, seed=0, test=(X[120:], y[120:]))
+    split = split_dataset(dataset, n_clean=40, seed=0, test=(X[120:], y[120:]))
     monkeypatch.setattr("mogd.experiments.cell.split_of", lambda cell: (split, dataset))
     recipe = write_recipe(tmp_path, f'"{method}"', repetitions=1)
     params = {"backbone": "airbench", "backbone_params": {"width": 0.1}, "epochs": 3, "lr": 0.1, **deep}

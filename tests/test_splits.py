@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mogd.candidates import Candidates
-from mogd.datasets import PartialDataset, load, protocol, repeated
+from mogd.datasets import PartialDataset, load, repeated, split_dataset
 from mogd.datasets.splits import fold_numbers, hold_out
 
 LABELS = st.lists(st.integers(0, 6), min_size=10, max_size=200).map(np.array)
@@ -50,7 +50,7 @@ def test_hold_out_gives_every_class_its_share(y, share, seed):
 def test_every_row_has_one_place(y, seed, n_clean, singletons):
     data, seen = make(y), []
     for fold in range(5):
-        split = protocol(data, n_clean=n_clean, seed=seed, fold=fold, singletons=singletons)
+        split = split_dataset(data, n_clean=n_clean, seed=seed, fold=fold, singletons=singletons)
         train, clean, test = split.train_index, split.clean_index, split.test_index
         assert len(clean) == n_clean
         assert not set(test) & (set(train) | set(clean))
@@ -67,7 +67,7 @@ def test_every_row_has_one_place(y, seed, n_clean, singletons):
 
 def test_singletons_keep_their_place_with_one_candidate():
     data = make(np.arange(100) % 7)
-    split = protocol(data, n_clean=20, seed=3, fold=1, singletons=True)
+    split = split_dataset(data, n_clean=20, seed=3, fold=1, singletons=True)
     places = np.searchsorted(split.train_index, split.clean_index)
     assert (split.train.candidates.sizes[places] == 1).all()
     assert np.array_equal(split.train.candidates.matrix[places].argmax(axis=1), data.y[split.clean_index])
@@ -79,11 +79,11 @@ def test_singletons_keep_their_place_with_one_candidate():
 def test_seed_and_fold_decide_everything():
     data = make(np.arange(200) % 7)
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    first, again = (protocol(data, n_clean=10, seed=4, fold=2) for _ in range(2))
+    first, again = (split_dataset(data, n_clean=10, seed=4, fold=2) for _ in range(2))
     assert first.train.fingerprint == again.train.fingerprint
     assert np.array_equal(first.clean_index, again.clean_index)
-    assert not np.array_equal(first.test_index, protocol(data, n_clean=10, seed=5, fold=2).test_index)
-    more = protocol(data, n_clean=30, seed=4, fold=2)
+    assert not np.array_equal(first.test_index, split_dataset(data, n_clean=10, seed=5, fold=2).test_index)
+    more = split_dataset(data, n_clean=30, seed=4, fold=2)
     assert np.array_equal(first.test_index, more.test_index)  # the clean rows do not move the folds
     assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
@@ -91,12 +91,12 @@ def test_seed_and_fold_decide_everything():
 def test_test_rows_from_outside():
     data = make(np.arange(60) % 7)
     test = np.zeros((3, 2)), np.array([0, 6, 2])
-    split = protocol(data, n_clean=7, seed=0, test=test)
+    split = split_dataset(data, n_clean=7, seed=0, test=test)
     assert split.test_index is None
     assert split.test_y.tolist() == ["class 0", "class 6", "class 2"]
     assert sorted(split.clean_y) == [f"class {i}" for i in range(7)]
     assert len(split.train) == 53
-    assert not np.array_equal(split.clean_index, protocol(data, n_clean=7, seed=1, test=test).clean_index)
+    assert not np.array_equal(split.clean_index, split_dataset(data, n_clean=7, seed=1, test=test).clean_index)
 
 
 @pytest.mark.parametrize("name", ["lost", "msrcv2", "birdsong"])
@@ -115,7 +115,7 @@ def test_genuine_data_follow_the_protocol(name, genuine_data):
 def test_scaling_is_fitted_on_the_rows_that_train_alone(genuine_data):
     from mogd import make as make_algorithm
 
-    split = protocol(load("lost"), n_clean=100, seed=0, fold=0)
+    split = split_dataset(load("lost"), n_clean=100, seed=0, fold=0)
     model = make_algorithm("pce", scale="standard", epochs=1, unseen="keep", random_state=0)
     model.fit(split.train.X, split.train.candidates, X_val=split.clean_X, y_val=split.clean_y)
     assert np.allclose(model.scaler_.mean_, np.concatenate([split.train.X, split.clean_X]).mean(axis=0))
@@ -125,7 +125,7 @@ def test_a_clean_row_far_off_in_a_nearly_constant_column_does_not_spoil_a_networ
     """Scaled by the other rows alone, one value of this fold is 905: BatchNorm's running statistics never recover."""
     from mogd import make as make_algorithm
 
-    split = protocol(load("msrcv2"), n_clean=100, seed=1, fold=2)
+    split = split_dataset(load("msrcv2"), n_clean=100, seed=1, fold=2)
     model = make_algorithm("pce", backbone="mlp", scale="standard", epochs=10, unseen="keep", random_state=0)
     model.fit(split.train.X, split.train.candidates, X_val=split.clean_X, y_val=split.clean_y)
     assert model.score(split.test_X, split.test_y) > 0.4
@@ -144,14 +144,14 @@ def test_a_clean_row_far_off_in_a_nearly_constant_column_does_not_spoil_a_networ
 )
 def test_errors_say_what_is_wrong(options, message):
     with pytest.raises(ValueError, match=message):
-        protocol(make(np.arange(60) % 7), seed=0, **options)
+        split_dataset(make(np.arange(60) % 7), seed=0, **options)
 
 
 def test_unknown_true_labels_are_refused():
     y = np.arange(20) % 7
     data = make(y)
     with pytest.raises(ValueError, match="not known: give y"):
-        protocol(PartialDataset("made", data.X, data.candidates), n_clean=1, seed=0, fold=0)
+        split_dataset(PartialDataset("made", data.X, data.candidates), n_clean=1, seed=0, fold=0)
     y[[3, 8]] = -1
     with pytest.raises(ValueError, match="rows 3, 8 of 'made'"):
-        protocol(PartialDataset("made", data.X, data.candidates, y), n_clean=1, seed=0, fold=0)
+        split_dataset(PartialDataset("made", data.X, data.candidates, y), n_clean=1, seed=0, fold=0)

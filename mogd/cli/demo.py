@@ -34,14 +34,14 @@ def demo(
     from mogd.candidates import Candidates
     from mogd.datasets.base import PartialDataset
     from mogd.datasets.corrupt import binomial
-    from mogd.datasets.splits import protocol
+    from mogd.datasets.splits import split_dataset
     from mogd.metrics import disambiguation_accuracy
 
     torch.set_num_threads(1)  # the steps are too small to share, and a busy machine makes sharing them very slow
     X, y = load_digits(return_X_y=True)
     matrix = binomial(y, 10, q, np.random.default_rng(seed))
     digits = PartialDataset("digits", X, Candidates(matrix, np.arange(10)), y)
-    split = protocol(digits, n_clean=n_clean, seed=seed, fold=0)
+    split = split_dataset(digits, n_clean=n_clean, seed=seed, fold=0)
     train = split.train
     assert train.y is not None
     console = Console(stderr=as_json)

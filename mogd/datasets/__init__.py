@@ -3,6 +3,6 @@
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.images import ImageData, load_images
 from mogd.datasets.realworld import load, read_mat
-from mogd.datasets.splits import Split, protocol, repeated
+from mogd.datasets.splits import Split, repeated, split_dataset
 
-__all__ = ["ImageData", "PartialDataset", "Split", "load", "load_images", "protocol", "read_mat", "repeated"]
+__all__ = ["ImageData", "PartialDataset", "Split", "load", "load_images", "read_mat", "repeated", "split_dataset"]

@@ -51,7 +51,7 @@ def hold_out(y: np.ndarray, n_rows: int, rng: np.random.Generator) -> np.ndarray
     return np.sort(_by_class(y, rng)[np.minimum(positions, len(y) - 1)])
 
 
-def protocol(
+def split_dataset(
     dataset: PartialDataset,
     *,
     n_clean: int,
@@ -111,7 +111,11 @@ def repeated(
     """Every split of a repeated k-fold, as (seed, fold, split): the seeds are `seed`, `seed` + 1, …"""
     for chosen in range(seed, seed + n_repeats):
         for fold in range(n_folds):
-            yield chosen, fold, protocol(dataset, n_clean=n_clean, seed=chosen, fold=fold, n_folds=n_folds, **options)
+            yield (
+                chosen,
+                fold,
+                split_dataset(dataset, n_clean=n_clean, seed=chosen, fold=fold, n_folds=n_folds, **options),
+            )
 
 
 def _by_class(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mogd.candidates import Candidates
-from mogd.datasets import ImageData, PartialDataset, Split, load, load_images, protocol
+from mogd.datasets import ImageData, PartialDataset, Split, load, load_images, split_dataset
 from mogd.datasets.annotators import annotated
 from mogd.datasets.corrupt import CIFAR100_SUPERCLASS_OF, binomial, hierarchical, instance_dependent, pair
 from mogd.datasets.sources import SOURCES, find
@@ -32,9 +32,9 @@ def split_of(cell: Cell) -> tuple[Split, PartialDataset]:
             raise ValueError(f"{cell.dataset} has no candidates of its own: give the panel a corruption")
         _, test = _image_part(cell.dataset, cell.rows, cell.test_rows, cell.seed)
         dataset = _corrupted(cell.dataset, cell.rows, cell.test_rows, cell.seed, json.dumps(cell.corruption))
-        return protocol(dataset, n_clean=cell.n_clean, seed=cell.seed, test=test), dataset
+        return split_dataset(dataset, n_clean=cell.n_clean, seed=cell.seed, test=test), dataset
     dataset = _load(cell.dataset)
-    return protocol(dataset, n_clean=cell.n_clean, seed=cell.seed, fold=cell.fold, n_folds=cell.n_folds), dataset
+    return split_dataset(dataset, n_clean=cell.n_clean, seed=cell.seed, fold=cell.fold, n_folds=cell.n_folds), dataset
 
 
 def characteristics(cell: Cell) -> tuple[dict[str, float], str]:
