@@ -86,8 +86,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     Attributes
     ----------
     module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates; above
-        `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate. With `augment` it is
-        found on the rows themselves after the last epoch, where training saw altered copies.
+        `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
     method_ : the method with its parameters. backbone_ : the backbone that was used. classes_ : the class names.
@@ -237,11 +236,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
                     trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
                 )
                 if not method.updates_confidence:
-                    confidence = _final_confidence(trained, data, callbacks, data.candidates)
-                elif augment is not None and method.is_posterior and not any(c.wants_features for c in callbacks):
-                    # its own are of altered copies of the rows, and of the network before the last steps
-                    left = by_rows(lambda sets, values: sets & (values > 0), data.candidates, confidence)
-                    confidence = _final_confidence(trained, data, callbacks, left)
+                    confidence = _final_confidence(trained, data, callbacks)
         for callback in callbacks:
             self.config_ |= callback.findings()
         self.config_ |= choice
@@ -459,10 +454,10 @@ def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Train
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], sets: RowsOf) -> RowsOf:
-    """The posterior on `sets` of the trained network and of the opinions beside it that need no features of the run."""
+def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> RowsOf:
+    """The posterior of the trained network and of the opinions beside it that need no features of the run."""
 
-    def resolved(sets: Tensor, candidates: Tensor, index: Tensor) -> Tensor:
+    def resolved(sets: Tensor, index: Tensor) -> Tensor:
         x = data.x[int(index[0]) : int(index[-1]) + 1]
         batch = Batch(
             index,
@@ -479,7 +474,7 @@ def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Ca
                 callback.on_output(out, batch)
         return posterior(out.opinion, sets)
 
-    return by_rows(resolved, sets, data.candidates, torch.arange(len(data.x), device=data.x.device))
+    return by_rows(resolved, data.candidates, torch.arange(len(data.x), device=data.x.device))
 
 
 def _dense_if_few(clean_X: Any) -> Any:
