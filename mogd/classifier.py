@@ -460,13 +460,7 @@ def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Ca
     def resolved(sets: Tensor, index: Tensor) -> Tensor:
         x = data.x[int(index[0]) : int(index[-1]) + 1]
         batch = Batch(
-            index,
-            x,
-            candidates,
-            candidates.to(data.weight.dtype),
-            data.weight[index],
-            data.is_clean[index],
-            progress=1.0,
+            index, x, sets, sets.to(data.weight.dtype), data.weight[index], data.is_clean[index], progress=1.0
         )
         out = Output(forward_in_chunks(net, x))
         for callback in callbacks:
