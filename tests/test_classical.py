@@ -23,7 +23,10 @@ def blobs():
 
 
 # a weight multiplies a row's loss, but neighbours, halves and landmarks are drawn by row
-BY_ROWS = {"check_sample_weight_equivalence_on_dense_data": "weights do not stand for repeated rows"}
+BY_ROWS = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "weights do not stand for repeated rows"
+    for kind in ("dense", "sparse")
+}
 
 
 def seeded(name, **params):

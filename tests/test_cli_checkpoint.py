@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 from mogd.cli import main
 
-FIT = ["fit", "table.csv", "--clean", "sure", "--epochs", "150"]
+FIT = ["fit", "table.csv", "--clean", "sure", "--epochs", "150", "--method", "mogd"]
 
 
 @pytest.fixture(scope="module")

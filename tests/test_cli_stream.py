@@ -49,7 +49,8 @@ def test_row_groups_give_the_same_labels(
     found, figures = [], []
     for large, table in ((2**40, "new.parquet"), (0, "new.parquet"), (0, "new")):
         monkeypatch.setattr(arrowfiles, "LARGE_BYTES", large)
-        assert run(monkeypatch, folder, "predict", "model", table, "--out", "out.parquet", "--json", *options) == 0
+        into = ("--out", "out.parquet", "--force", "--json")
+        assert run(monkeypatch, folder, "predict", "model", table, *into, *options) == 0
         figures.append({k: v for k, v in json.loads(capsys.readouterr().out).items() if k != "out"})
         found.append(pl.read_parquet(folder / "out.parquet"))
     assert found[0].height == 1097
@@ -77,5 +78,5 @@ def test_a_folder_without_tables_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "empty").mkdir()
-    assert run(monkeypatch, folder, "predict", "model", "empty", "--out", "out.csv") != 0
+    assert run(monkeypatch, folder, "predict", "model", "empty", "--out", "none.csv") != 0
     assert "is no Parquet or Arrow file or folder of them" in " ".join(capsys.readouterr().err.split())

@@ -280,7 +280,7 @@ def test_wrong_number_is_named(name: str, value: object) -> None:
 
 
 def test_a_shrunken_step_leaves_classes_without_clean_rows_alone() -> None:
-    data = SimpleNamespace(clean_y=torch.tensor([0, 1, 1]), n_classes=4, n_partial=2, weight=torch.ones(5))
+    data = SimpleNamespace(guides=(torch.zeros(3, 1), torch.tensor([0, 1, 1])), n_classes=4, n_partial=2)
     candidates = torch.tensor([[True, True, True, False], [True, True, False, True]])
     halves = [torch.arange(8.0).reshape(2, 4), torch.arange(8.0).reshape(2, 4) ** 2]
     move = StepRule(1.0, 1.0, True, data)(halves, SimpleNamespace(candidates=candidates))  # type: ignore[arg-type]

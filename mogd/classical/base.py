@@ -55,6 +55,10 @@ class ClassicalEstimator(PartialLabelEstimator):
         with threads_for(X):
             return super().predict_proba(X)
 
+    def _best(self, X: Any) -> np.ndarray:
+        with threads_for(X):
+            return super()._best(X)
+
     def _learn(self, X: np.ndarray, candidates: np.ndarray, weight: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} must implement _learn")
 

@@ -404,8 +404,9 @@ def _summary(
     table.add_row("method", f"{used}, {backbone}" if isinstance(backbone, str) else used)
     for name, said in estimate_rows(estimates) if estimates else []:
         table.add_row(name, said)
-    if hasattr(model, "history_"):
-        table.add_row("callbacks", callback_settings(model.config_))
+    config = getattr(model, "config_", {})
+    if "callbacks" in config:
+        table.add_row("callbacks", callback_settings(config))
     table.add_row("average candidates", f"{facts['average_candidates']:.2f}")
     table.add_row("covering rate", f"{covering:.3f} of the predictions lie in the row's candidate set")
     table.add_row("mean confidence", f"{model.disambiguate().confidence.mean():.3f}")
