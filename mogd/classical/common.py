@@ -32,7 +32,7 @@ def threads_for(X: Any) -> AbstractContextManager[Any]:
     Threads that wait for each other in small operations are slower than one as soon as anything else uses the machine:
     SURE on 500 rows took 0.02 processor seconds on one thread and 0.6 on two.
     """
-    shape = getattr(X, "shape", ())  # what is no array yet is not made one here
+    shape: tuple[int, ...] = getattr(X, "shape", ())  # what is no array yet is not made one here
     small = len(shape) < 2 or float(shape[0]) ** 2 * shape[1] < SMALL_WORK
     return _pools().limit(limits=1) if small else nullcontext()
 
