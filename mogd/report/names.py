@@ -15,7 +15,7 @@ OURS = default_label("mogd")
 # The order of a report: the paper's tables and figures as the paper has them, then what it has not, ablations last.
 ORDER = (
     *("characteristics", "fashion-linear", "cifar-convnet", "cifar-resnet", "cifar", "instance-dependent"),
-    *("real-world", "real-world-mlp", "curves", "clean-size"),
+    *("real-world", "real-world-rbf", "real-world-mlp", "curves", "clean-size"),
 )
 ABLATION = "ablation"
 AXES = {"q": "q, the rate of false candidates", "n_clean": "M, the number of clean rows"}
