@@ -213,7 +213,7 @@ def test_idx_files_gzipped_or_not(zipped, tmp_path):
 
 
 @pytest.mark.parametrize("wanted", [CIFAR10, CIFAR100], ids=["10", "100"])
-@pytest.mark.parametrize("split_dataset", ["python 2", 2, 4])
+@pytest.mark.parametrize("protocol", ["python 2", 2, 4])
 def test_official_archive(wanted, protocol, tmp_path):
     parts = images_of(wanted)
     path = write_tar(tmp_path / wanted.needs, cifar_files(wanted, parts, protocol))
@@ -381,7 +381,7 @@ class Run:
         return self.call, self.args
 
 
-@pytest.mark.parametrize("split_dataset", [0, 2, 4])
+@pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_pickle_that_would_run_code_is_refused_and_not_run(protocol, inside, tmp_path):
     ran = tmp_path / "ran"

@@ -89,7 +89,7 @@ def test_nothing_but_what_cifar_holds_is_admitted(what: str, said: dict[str, str
     assert "\n" not in said[what]
 
 
-@pytest.mark.parametrize("split_dataset", [2, 3, 4])
+@pytest.mark.parametrize("protocol", [2, 3, 4])
 def test_what_cifar_holds_is_read_back(protocol: int) -> None:
     content: dict[Any, Any] = {
         b"data": np.arange(6, dtype="u1").reshape(2, 3),
