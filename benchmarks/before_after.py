@@ -12,21 +12,20 @@ import json
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 RESULTS = Path("results")
 
 
-def by_cell(lines: Iterable[str]) -> dict[tuple[Any, ...], dict[tuple[int, int], tuple[float, str]]]:
-    """Accuracy in % and the commit of each run, by table, data set, setting and method."""
-    found: dict[tuple[Any, ...], dict[tuple[int, int], tuple[float, str]]] = {}
+def by_cell(lines: Iterable[str]) -> dict[tuple[str, ...], dict[tuple[int, int], tuple[float, str]]]:
+    """Accuracy in % and the commit of each run, by table, data set with its setting, and method."""
+    found: dict[tuple[str, ...], dict[tuple[int, int], tuple[float, str]]] = {}
     for line in lines:
         record = json.loads(line)
         if record["error"] is None:
-            setting = ", ".join(f"{name} = {value}" for name, value in record["setting"].items())
-            key = (record["panel"], record["dataset"], setting, record["label"])
+            data = ", ".join([record["dataset"], *(f"{name} = {value}" for name, value in record["setting"].items())])
+            key = (record["panel"], data, record["label"])
             run = (record["repetition"], record["fold"])
             found.setdefault(key, {})[run] = (100 * record["metrics"]["accuracy"], record["commit"])
     return found
@@ -45,7 +44,7 @@ def compared(recipe: str, scale: str, commit: str) -> list[str]:
         change = second - first
         error = f" ± {change.std(ddof=1) / len(runs) ** 0.5:.2f}" if len(runs) > 1 else ""
         figures = f"{first.mean():.2f} | {second.mean():.2f} | {change.mean():+.2f}{error} | {(change == 0).sum()}"
-        rows.append(f"| {' | '.join(part for part in key if part)} | {len(runs)} | {figures} |")
+        rows.append(f"| {' | '.join(key)} | {len(runs)} | {figures} |")
     return rows
 
 
