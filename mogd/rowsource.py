@@ -43,7 +43,7 @@ class Source(Protocol):
         ...
 
     def identity(self) -> str:
-        """What tells these rows from others."""
+        """What identifies these rows."""
         ...
 
 
@@ -162,7 +162,7 @@ class LazyRows:
         return found
 
     def identity(self) -> str:
-        """What tells these rows from others, for a run that goes on."""
+        """What identifies these rows, for a run that goes on."""
         behind = "" if self.tail is None else hashlib.sha256(np.ascontiguousarray(self.tail).data).hexdigest()
         return f"{self.source.identity()} {behind}"
 

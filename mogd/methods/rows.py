@@ -164,7 +164,7 @@ def for_rows(function: Callable[..., Tensor], first: Any, *others: Any) -> Tenso
 
 
 def stored(rows: Rows | StreamedRows) -> list[Tensor]:
-    """The tensors in which rows are kept, their values last; of rows on the disk what tells them from others."""
+    """The tensors in which rows are kept, their values last; of rows on the disk what identifies them."""
     if isinstance(rows, StreamedRows):
         return [torch.tensor([*rows.rows.identity().encode()], dtype=torch.uint8)]
     return [rows] if isinstance(rows, Tensor) else [rows.starts, rows.columns, rows.values]
