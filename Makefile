@@ -2,7 +2,7 @@
 # requirements-ci.txt.
 PYTHON ?= python3
 BIN := .venv/bin
-LEAST_TESTS := $(addprefix tests/test_,candidates.py tables.py formats.py saving.py training.py classical_formulas.py)
+LEAST_TESTS := $(addprefix tests/test_,candidates.py tables.py formats.py saving.py saving_damage.py training.py classical.py)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-all check format docs reproduce bench fuzz coverage mutants lower-bounds dist sbom lock clean

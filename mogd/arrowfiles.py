@@ -12,7 +12,7 @@ import numpy as np
 
 from mogd.rowsource import LazyRows
 
-WINDOW_BYTES = 2**28  # of the row groups whose rows are shuffled together; as many again are read ahead
+WINDOW_BYTES = 2**27  # of the row groups whose rows are shuffled together; as many again are read ahead
 LARGE_BYTES = 2**28  # of a file, above which prediction reads it a row group at a time
 ENDINGS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".ipc": "Arrow"}
 
@@ -58,10 +58,16 @@ def read_groups(path: str | os.PathLike[str], columns: list[str] | None = None) 
             yield ahead.result()
 
 
-def is_large(path: str | os.PathLike[str]) -> bool:
+def is_large(path: str | os.PathLike[str], limit: int | None = None) -> bool:
     """Whether a table is read a row group at a time: a folder of Parquet or Arrow files, or a large one of them."""
-    found = Path(path)
-    return found.is_dir() or (found.suffix in ENDINGS and found.is_file() and found.stat().st_size > LARGE_BYTES)
+    found, limit = Path(path), LARGE_BYTES if limit is None else limit
+    return found.is_dir() or (found.suffix in ENDINGS and found.is_file() and found.stat().st_size > limit)
+
+
+def columns_of(path: str | os.PathLike[str]) -> dict[str, bool]:
+    """The columns of a file or folder, and whether each holds numbers."""
+    schema, _ = _describe(_files(path)[0])
+    return {field.name: _is_number(field.type) for field in schema}
 
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:
@@ -105,7 +111,7 @@ class ArrowRows:
             width = lists.list_size
         self.shape = (int(self.starts[-1]), width)
         largest = max(group.n_rows for group in self.groups) * width * self.dtype.itemsize
-        if largest > 2 * WINDOW_BYTES:
+        if largest > 4 * WINDOW_BYTES:
             raise ValueError(
                 f"{self.files[0]} has a row group of {largest >> 20} MiB, too many to be kept beside others: write it "
                 "with smaller ones (pyarrow.parquet.write_table(…, row_group_size=100_000))"
@@ -127,7 +133,16 @@ class ArrowRows:
         return found
 
     def slice(self, first: int, end: int) -> np.ndarray:
-        return self.read(np.arange(first, end))
+        """As a pass over all rows asks for them: a group at a time, and the next one is read ahead."""
+        found = np.empty((end - first, self.shape[1]), dtype=self.dtype)
+        group = int(np.searchsorted(self.starts, first, side="right")) - 1
+        at = first
+        while at < end:
+            self._hold(range(group, min(group + 2, len(self.groups))))
+            begin, until = int(self.starts[group]), min(end, int(self.starts[group + 1]))
+            found[at - first : until - first] = self.kept[group].result()[at - begin : until - begin]
+            at, group = until, group + 1
+        return found
 
     def windows(self, generator: np.random.Generator) -> list[np.ndarray]:
         order = generator.permutation(len(self.groups))
@@ -146,12 +161,16 @@ class ArrowRows:
         if last - first > 1:
             return False
         wanted = np.flatnonzero((window >= first) & (window <= last + (last == first)))
-        for group in set(self.kept) - set(wanted.tolist()):
+        self._hold(wanted[np.argsort(self.place[wanted])].tolist())
+        return True
+
+    def _hold(self, groups: Sequence[int]) -> None:
+        """Keep these groups, reading in this order what is not there yet, and no others."""
+        for group in set(self.kept).difference(groups):
             self.kept.pop(group).cancel()
-        for group in wanted[np.argsort(self.place[wanted])].tolist():
+        for group in groups:
             if group not in self.kept:
                 self.kept[group] = self.reader.submit(self._load, group)
-        return True
 
     def _load(self, group: int) -> np.ndarray:
         table = _table(self.groups[group], self.columns)
@@ -192,13 +211,15 @@ def _table(group: Group, columns: list[str] | None) -> Any:
 
 
 def _numeric(schema: Any, path: Path) -> list[str]:
-    types = _arrow().types
-    found = [
-        f.name for f in schema if types.is_floating(f.type) or types.is_integer(f.type) or types.is_boolean(f.type)
-    ]
+    found = [field.name for field in schema if _is_number(field.type)]
     if not found:
         raise ValueError(f"{path} has no column of numbers: name the features by columns=[…]")
     return found
+
+
+def _is_number(kind: Any) -> bool:
+    types = _arrow().types
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
 
 
 def _arrow() -> Any:

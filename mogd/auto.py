@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mogd.choice import as_given, compare, options, report
@@ -103,8 +102,3 @@ class AutoClassifier(PartialLabelEstimator):
 
     def _fit_scaler(self, X: np.ndarray, clean_X: np.ndarray) -> None:
         self.scaler_ = None  # the one that is chosen scales
-
-    def _seed(self) -> int:
-        if self.random_state is None:
-            return int(np.random.default_rng().integers(2**31 - 1))
-        return int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
 from mogd.algorithms import ALGORITHMS, make
 from mogd.candidates import Candidates, as_candidates, as_labels
 from mogd.estimator import PartialLabelEstimator, Rows
+from mogd.rowsource import LazyRows
 from mogd.selection import COVERING_BIAS, inner_score
 
 MOST_ROWS = 2000  # the comparison is made on a sample of so many partial rows: enough to rank, quick to fit
@@ -162,10 +164,11 @@ def compare(
     budget : seconds after which no further option is begun; the first is always tried.
     on_outcome : called after each.
     """
-    X = np.asarray(X)
-    candidates = as_candidates(candidates, n_rows=len(X), unseen="keep")
-    if len(X) < n_splits:
-        raise ValueError(f"rows held out in turn compare the methods: {n_splits} are needed; got n_samples = {len(X)}")
+    X = X if isinstance(X, LazyRows) or sp.issparse(X) else np.asarray(X)
+    n_rows = X.shape[0]
+    candidates = as_candidates(candidates, n_rows=n_rows, unseen="keep")
+    if n_rows < n_splits:
+        raise ValueError(f"rows held out in turn compare the methods: {n_splits} are needed; got n_samples = {n_rows}")
     has_clean = y_val is not None and len(y_val) > 0
     if tried is None:
         has_votes = getattr(candidates, "evidence", None) is not None
@@ -175,9 +178,10 @@ def compare(
             is_image=X.ndim > 2,
             is_compressed=not isinstance(candidates.matrix, np.ndarray),
         )
-    if len(X) > MOST_ROWS:
-        rows = np.sort(np.random.default_rng(random_state).permutation(len(X))[:MOST_ROWS])
+    if n_rows > MOST_ROWS:
+        rows = np.sort(np.random.default_rng(random_state).permutation(n_rows)[:MOST_ROWS])
         X, candidates = X[rows], candidates[rows]
+    X = X[:] if isinstance(X, LazyRows) else X  # they are few
     clean = {"X_val": X_val, "y_val": y_val, "candidates_val": candidates_val} if has_clean else {}
     began, outcomes = time.perf_counter(), []
     for number, option in enumerate(tried):
@@ -193,7 +197,7 @@ def compare(
         said = ranked[0].error if ranked else "there is nothing to try"
         raise ValueError(f"no method could be fitted to these rows; the first said: {said}")
     n_clean = len(as_labels(y_val, candidates.classes)) if has_clean else 0
-    return Comparison(ranked, noise(candidates, n_clean), len(X), n_clean)
+    return Comparison(ranked, noise(candidates, n_clean), X.shape[0], n_clean)
 
 
 def report(outcome: Outcome) -> None:

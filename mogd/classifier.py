@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,36 +13,32 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from mogd import distributed
 from mogd.advice import CleanSetAdvice, clean_set_advice
 from mogd.algorithms import ALGORITHMS, algorithm_of, make_method
-from mogd.callbacks import CALLBACKS, make_callback
+from mogd.callbacks import make_callback
 from mogd.callbacks.base import Augment, Callback
 from mogd.callbacks.class_weight import balanced
-from mogd.compressed import ROWS_AT_ONCE, Matrix, dense_or_refuse, sizes
+from mogd.callbacks.resolve import CallbackSpec, resolve, without_observers
+from mogd.compressed import ROWS_AT_ONCE, sizes
 from mogd.config import DataProfile, recommend
-from mogd.estimator import AssumedCleanWarning, PartialLabelEstimator, Rows
+from mogd.estimator import PartialLabelEstimator, Rows
+from mogd.fitchecks import check_singles, check_size, warn_of_unused
 from mogd.memory import kept
-from mogd.methods.base import Batch, Method, Output, TrainingData
-from mogd.methods.common import forward_in_chunks, posterior
-from mogd.methods.meta import MOST_CLEAN_ROWS
-from mogd.methods.rows import CompressedRows, StreamedRows, by_rows
-from mogd.methods.rows import Rows as RowsOf
+from mogd.methods.base import Method, TrainingData
+from mogd.methods.common import forward_in_chunks
+from mogd.methods.rows import CompressedRows
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
-from mogd.rowsource import LazyRows
+from mogd.tensors import as_input, final_confidence, training_data, with_features
 from mogd.threads import limited_to, threads_for
 from mogd.training import History, Settings, seeded, train
 from mogd.views import ViewAverage
 
-CallbackSpec = str | dict[str, Any] | Callback
-
 OPEN = ("method", "backbone")  # parts that a comparison may choose
 PREPARE_ROWS = 10_000  # training rows that a backbone is shown before training
-FEATURE_BYTES = 2 << 30  # of fixed features that are computed once; beyond, a batch at a time
 
 
 class PartialLabelClassifier(PartialLabelEstimator):
@@ -206,29 +201,30 @@ class PartialLabelClassifier(PartialLabelEstimator):
         settings = self._settings()
         if not isinstance(self.method, (str, Method)):
             raise ValueError(f"method must be a name or a Method object; got {self.method!r}")
-        named, self.backbone_, choice = self._settle(rows)
+        seed = distributed.from_first(self._seed())
+        named, self.backbone_, choice = self._settle(rows, seed)
         method = clone(make_method(named) if isinstance(named, str) else named)
         known = algorithm_of(method)
         if known is not None and known.needs_labels:
-            _warn_of_unused(rows, method)
-        _check_size(rows, method)
+            warn_of_unused(rows, method)
+        check_size(rows, method)
         given, trains, clean_given = rows.candidates, np.ones(rows.n_given, dtype=bool), bool(len(rows.clean_y))
         if clean_given and method.train_on_clean:
             rows = rows.join_clean(1.0 if self.clean_weight is None else self.clean_weight)
         elif not clean_given and method.needs_clean_set:
-            _check_singles(rows, method)
+            check_singles(rows, method)
             rows, trains = rows.single_as_clean(train=method.train_on_clean)
         self.n_clean_ = len(rows.clean_y)
         device = self._device()
-        seed = distributed.from_first(self._seed())
         generator = torch.Generator().manual_seed(seed)
         with seeded(seed, device):
-            data = self._tensors(rows, device)
+            data = training_data(rows, self.epochs, self._dtype(), device)
+            del rows  # of millions, what was made of them is enough
             self.input_ = np.empty((0, *data.x.shape[1:]), dtype=str(data.x.dtype).removeprefix("torch."))
             self.module_ = self._network(data.x, generator).to(device=device, dtype=self._dtype())
             callbacks = self._choose(method, data, clean_given)
             settings = replace(settings, weight_decay=self.config_["weight_decay"])
-            trained, data = _with_features(self.module_, data)
+            trained, data = with_features(self.module_, data)
             augment = self._augmentation(data.x, generator)
             n_threads = self.n_threads or threads_for(trained, data.x, min(self.batch_size, len(data.x)))
             with limited_to(n_threads), kept(data.x.ndim == 4):
@@ -236,35 +232,39 @@ class PartialLabelClassifier(PartialLabelEstimator):
                     trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
                 )
                 if not method.updates_confidence:
-                    confidence = _final_confidence(trained, data, callbacks)
+                    confidence = final_confidence(trained, data, callbacks)
         for callback in callbacks:
             self.config_ |= callback.findings()
         self.config_ |= choice
         self.module_.eval()
         self.method_ = clone(method)  # without what it kept of the rows
-        self.confidence_ = given.astype(str(data.weight.dtype).removeprefix("torch."))  # rows that only guide have one
+        dtype = str(data.weight.dtype).removeprefix("torch.")
+        del data
         if isinstance(confidence, CompressedRows):
-            own = np.repeat(trains, sizes(given))
-            self.confidence_.data[own] = confidence.values[: own.sum()].cpu().numpy()
+            values = np.ones(len(given.data), dtype=dtype)  # rows that only guide have one
+            own = slice(len(values)) if trains.all() else np.flatnonzero(np.repeat(trains, sizes(given)))
+            values[own] = confidence.values[: len(values[own])].cpu().numpy()
+            self.confidence_ = sp.csr_array((values, given.indices, given.indptr), shape=given.shape)
         else:
+            self.confidence_ = given.astype(dtype)
             self.confidence_[trains] = confidence[: trains.sum()].cpu().numpy()
         if self.candidate_noise is not None:
             self.outside_ = ~given[np.arange(len(given)), self.confidence_.argmax(axis=1)]
 
-    def _settle(self, rows: Rows) -> tuple[str | Method, str | nn.Module, dict[str, Any]]:
+    def _settle(self, rows: Rows, seed: int) -> tuple[str | Method, str | nn.Module, dict[str, Any]]:
         """The method and the backbone of this fit; where one is "auto", by a comparison, which `config_` keeps."""
         is_open = {name: isinstance(getattr(self, name), str) and getattr(self, name) == "auto" for name in OPEN}
         if not any(is_open.values()):
             return self.method, self.backbone, {}
         from mogd.choice import as_given, compare, deep_options, report
 
-        base = clone(self).set_params(scale=None, classes=None, callbacks=_without_observers(self.callbacks))
+        base = clone(self).set_params(scale=None, classes=None, callbacks=without_observers(self.callbacks))
         has_clean, is_image = bool(len(rows.clean_y)), rows.X.ndim > 2
         tried = deep_options(base, [name for name in OPEN if is_open[name]], has_clean=has_clean, is_image=is_image)
         found = compare(
             **as_given(rows, self.classes_),
             tried=tried,
-            random_state=self._seed(),
+            random_state=seed,
             on_outcome=report if self.verbose else None,
         )
         chosen = {"method": self.method, "backbone": self.backbone} | found.best.option.params
@@ -283,7 +283,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             wanted = [{"name": "candidate-noise", "rate": self.candidate_noise}, *wanted]
         if self.class_weight is not None:  # last: the others' opinions say which class a row is of
             wanted = [*wanted, {"name": "class-weight", "weights": self._class_weights(data)}]
-        chosen = _resolve(wanted, advice, method, self.module_, data)
+        chosen = resolve(wanted, advice, method, self.module_, data)
         if self.clean_weight is not None and any(callback.name() == "clean-weight" for callback in chosen):
             raise ValueError(
                 "clean_weight and a CleanWeight callback both say what a clean row weighs: give one of them"
@@ -314,17 +314,12 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return torch.softmax(self._logits(X), dim=1).cpu().numpy()
 
     def _logits(self, X: Any) -> Tensor:
-        net, x = self._viewing(self.module_), self._as_input(X, self._device())
+        net, x = self._viewing(self.module_), as_input(X, self._dtype(), self._device())
         with limited_to(self.n_threads or threads_for(net, x, min(len(x), ROWS_AT_ONCE))):
             return forward_in_chunks(net, x)
 
     def _viewing(self, net: nn.Module) -> nn.Module:
         return net if self.predict_views is None else ViewAverage(net, self.predict_views)
-
-    def _seed(self) -> int:
-        if self.random_state is None:  # fresh entropy, not numpy's global state
-            return int(np.random.default_rng().integers(2**31 - 1))
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _state(self) -> dict[str, np.ndarray]:
         """The learned arrays from which `_load_state` makes the network again."""
@@ -374,35 +369,6 @@ class PartialLabelClassifier(PartialLabelEstimator):
             ) from None
         return device
 
-    def _as_input(self, X: Any, device: torch.device) -> Tensor:
-        """Images stay uint8 in memory; everything else becomes the network's dtype, sparse rows and those on the disk
-        when they are asked for."""
-        if isinstance(X, LazyRows):
-            return cast(Tensor, StreamedRows(X, self._dtype(), device))
-        if sp.issparse(X):
-            return cast(Tensor, CompressedRows.of(X, device, self._dtype()))
-        if X.dtype == np.uint8 and X.ndim > 2:
-            images = torch.from_numpy(np.ascontiguousarray(X)).to(device)
-            return images.unsqueeze(1) if X.ndim == 3 else images  # grey images may come without a channel axis
-        dtype = np.float32 if self._dtype() == torch.float32 else np.float64
-        X = np.ascontiguousarray(X, dtype=dtype)
-        return torch.from_numpy(X if X.flags.writeable else X.copy()).to(device)
-
-    def _tensors(self, rows: Rows, device: torch.device) -> TrainingData:
-        sets = rows.clean_candidates
-        return TrainingData(
-            x=self._as_input(rows.X, device),
-            candidates=_on_device(rows.candidates, device),
-            weight=torch.from_numpy(rows.weight).to(device=device, dtype=self._dtype()),
-            clean_x=self._as_input(_dense_if_few(rows.clean_X), device),
-            clean_y=torch.from_numpy(rows.clean_y).to(device),
-            epochs=self.epochs,
-            is_clean=torch.from_numpy(rows.is_clean).to(device),
-            evidence=rows.evidence,
-            clean_evidence=rows.clean_evidence,
-            clean_candidates=None if sets is None else torch.from_numpy(sets).to(device),
-        )
-
     def _network(self, x: Tensor, generator: torch.Generator | None = None) -> nn.Module:
         """The network for rows like `x`; with a generator it is a new one, which learns from `x` what it must first."""
         n_classes = len(self.classes_)
@@ -442,123 +408,6 @@ def _compute_in(net: nn.Module, precision: str, dtype: str) -> None:
     if not isinstance(net, Net) or dtype != "float32":
         raise ValueError("precision='bf16' needs a backbone given by name and dtype='float32': pass precision=None")
     net.in_bfloat16 = True
-
-
-def _with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, TrainingData]:
-    """What is trained and on which rows: where the features are fixed, the head on features that are computed once."""
-    if not isinstance(net, Net) or not net.has_fixed_features:
-        return net, data
-    if len(data.x) * net.head.in_features * net.head.weight.element_size() > FEATURE_BYTES:
-        return net, data
-    x, clean_x = (forward_in_chunks(net.body, rows) for rows in (data.x, data.clean_x))
-    return net.head, replace(data, x=x, clean_x=clean_x)
-
-
-def _final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> RowsOf:
-    """The posterior of the trained network and of the opinions beside it that need no features of the run."""
-
-    def resolved(sets: Tensor, index: Tensor) -> Tensor:
-        x = data.x[int(index[0]) : int(index[-1]) + 1]
-        batch = Batch(
-            index, x, sets, sets.to(data.weight.dtype), data.weight[index], data.is_clean[index], progress=1.0
-        )
-        out = Output(forward_in_chunks(net, x))
-        for callback in callbacks:
-            if not callback.wants_features:
-                callback.on_output(out, batch)
-        return posterior(out.opinion, sets)
-
-    return by_rows(resolved, data.candidates, torch.arange(len(data.x), device=data.x.device))
-
-
-def _dense_if_few(clean_X: Any) -> Any:
-    """Clean rows as an array: each step looks at them. Where they are many, a step draws some."""
-    few = clean_X.shape[0] <= MOST_CLEAN_ROWS
-    return clean_X.toarray() if sp.issparse(clean_X) and few else clean_X
-
-
-def _on_device(candidates: Matrix, device: torch.device) -> RowsOf:
-    if sp.issparse(candidates):
-        return CompressedRows.of(candidates, device)
-    return torch.from_numpy(candidates).to(device)
-
-
-def _check_size(rows: Rows, method: Method) -> None:
-    """Refuse what needs all features, or all cells of a matrix, where these are not in memory."""
-    if method.needs_all_rows and isinstance(rows.X, LazyRows):
-        raise ValueError(
-            f"{type(method).__name__} looks at all rows at once, so that X cannot stay on the disk: pass "
-            "np.asarray(X), or choose another method"
-        )
-    if not sp.issparse(rows.candidates):
-        return
-    if method.needs_all_cells:
-        name = type(method).__name__
-        dense_or_refuse(rows.candidates, f"{name} keeps a weight for labels outside the sets too, and so")
-    if rows.evidence is not None:
-        dense_or_refuse(rows.candidates, f"learning what each source of {rows.evidence.kind} is worth")
-
-
-def _warn_of_unused(rows: Rows, method: Method) -> None:
-    n_ambiguous = int((sizes(rows.candidates) > 1).sum())
-    if n_ambiguous:
-        warnings.warn(
-            f"{type(method).__name__} learns nothing from the {n_ambiguous} of {rows.n_given} rows with several "
-            "candidates: give it true labels, or choose a method for candidate sets",
-            stacklevel=4,
-        )
-
-
-def _check_singles(rows: Rows, method: Method) -> None:
-    """A method that needs clean rows and was given none takes the training rows with exactly one candidate."""
-    single = sizes(rows.candidates) == 1
-    if not single.any():
-        raise ValueError(
-            f"{type(method).__name__} needs clean rows: pass X_val=…, y_val=… to fit (a few dozen rows whose label you "
-            "are sure of), or candidate sets of which some hold exactly one label"
-        )
-    if not single.all():
-        warnings.warn(
-            f"no clean rows were given: {type(method).__name__} takes the {single.sum()} rows with one candidate to be "
-            "clean; pass X_val=…, y_val=… to fit if they are not",
-            AssumedCleanWarning,
-            stacklevel=5,
-        )
-
-
-def _without_observers(callbacks: str | Sequence[CallbackSpec]) -> str | list[CallbackSpec]:
-    """The callbacks without those that only watch a run, such as its checkpoints."""
-    return callbacks if isinstance(callbacks, str) else [c for c in callbacks if not getattr(c, "observer", False)]
-
-
-def _resolve(
-    wanted: Sequence[CallbackSpec],
-    advice: dict[str, dict[str, Any]],
-    method: Method,
-    model: nn.Module,
-    data: TrainingData,
-) -> list[Callback]:
-    """The callbacks of a run. Recommended ones that the method has no room for are left out; others are refused."""
-    recommended = {name: make_callback(name, **settings) for name, settings in advice.items() if name in CALLBACKS}
-    if not method.train_on_clean:
-        recommended = {}  # they were chosen for methods that learn from the clean rows too
-    found: list[Callback] = []
-    for entry in wanted:
-        if entry == "auto":
-            found += [callback for callback in recommended.values() if not callback.refusal(method, model, data)]
-            continue
-        if isinstance(entry, str):
-            callback = recommended.get(entry) or make_callback(entry)
-        elif isinstance(entry, dict):
-            callback = make_callback(**entry)
-        elif isinstance(entry, Callback):
-            callback = entry
-        else:
-            raise ValueError(f"callbacks must be 'auto' or a list of Callback objects and their names; got {entry!r}")
-        if refusal := callback.refusal(method, model, data):
-            raise ValueError(f"{type(method).__name__} cannot use the callback {callback.name()!r}: {refusal}")
-        found.append(callback)
-    return found
 
 
 def _name(method: Method) -> str:

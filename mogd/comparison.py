@@ -54,13 +54,21 @@ class Comparison:
     without_clean: Judged | None = None  # the first, fitted without clean rows
 
     @property
+    def judged(self) -> list[Judged]:
+        return [*self.simple, *([self.own] if self.own else [])]
+
+    @property
     def best_simple(self) -> Judged | None:
         return max(self.simple, key=lambda judged: judged.share, default=None)
 
     @property
     def preferred(self) -> Judged:
         """The best on the clean rows; of equal ones the simplest."""
-        return max([*self.simple, *([self.own] if self.own else [])], key=lambda judged: judged.share)
+        return max(self.judged, key=lambda judged: judged.share)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `config_`: the clean rows, and how many of them each algorithm got right."""
+        return {"rows": len(self.judged[0].right), "right": {one.name: float(one.right.sum()) for one in self.judged}}
 
 
 def compare(

@@ -6,6 +6,7 @@ place in each row. The functions here take either.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 
 DENSE_CELLS = 2**25  # rows × classes that are kept dense: 32 MiB of candidates, 128 MiB of confidences in float32
 
+ROWS_IN_BLOCK = 2**18  # of a compressed matrix
 ROWS_AT_ONCE = 4096  # of a table in one pass of a network
 Matrix = Any  # np.ndarray or sp.csr_array, (n, K)
 
@@ -41,6 +43,9 @@ def compact(matrix: Matrix) -> Matrix:
         return matrix if small else sp.csr_array(matrix)
     if small:
         return matrix.toarray().astype(bool)
+    if matrix.format == "csr" and matrix.has_canonical_format and matrix.data.all():
+        parts = matrix.data.astype(bool), matrix.indices, matrix.indptr  # the values alone are ever changed
+        return sp.csr_array(parts, shape=matrix.shape)
     found = sp.csr_array(matrix, copy=True)  # the caller's own is left as it is
     found.sum_duplicates()
     found.eliminate_zeros()
@@ -89,6 +94,13 @@ def take_rows(matrix: Matrix, rows: Any) -> Matrix:
     return np.atleast_2d(matrix[rows])
 
 
+def repeated(matrix: Matrix, rows: np.ndarray) -> Matrix:
+    """The rows of these numbers, each as often as it is named, in the form that their count asks for."""
+    if len(rows) * matrix.shape[1] <= DENSE_CELLS:
+        return take_dense(matrix)[rows]
+    return sp.csr_array(matrix)[rows]
+
+
 def filled(matrix: Matrix, rows: np.ndarray) -> Matrix:
     """The candidates with all classes in these rows."""
     if not sp.issparse(matrix):
@@ -112,11 +124,21 @@ def at_column(matrix: Matrix, column: np.ndarray) -> np.ndarray:
     if not sp.issparse(matrix):
         matrix = np.asarray(matrix)
         return matrix[np.arange(len(matrix)), column]
-    row = row_numbers(matrix)
-    place = np.flatnonzero(matrix.indices == column[row])
     found = np.zeros(matrix.shape[0], dtype=matrix.dtype)
-    found[row[place]] = matrix.data[place]
+    first = 0
+    for block in row_blocks(matrix):
+        row = row_numbers(block)
+        place = np.flatnonzero(block.indices == column[first + row])
+        found[first + row[place]] = block.data[place]
+        first += block.shape[0]
     return found
+
+
+def row_blocks(matrix: Matrix) -> Iterator[Matrix]:
+    """The rows in parts, of which work that takes several times their memory takes one at a time; dense ones whole."""
+    size = ROWS_IN_BLOCK if sp.issparse(matrix) else max(1, matrix.shape[0])
+    for first in range(0, max(1, matrix.shape[0]), size):
+        yield matrix[first : first + size]
 
 
 def row_numbers(matrix: Matrix) -> np.ndarray:

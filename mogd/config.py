@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mogd.compressed import row_blocks
 from mogd.methods.base import TrainingData
 from mogd.methods.common import ends_in_linear, is_closed_form
 from mogd.methods.rows import CompressedRows, Rows
@@ -165,8 +168,8 @@ def cooccurrence(candidates: Rows) -> float:
 
 def _sparse_cooccurrence(candidates: CompressedRows) -> float:
     """The same from the pairs that are together in some set: no other pair is above zero, the least that counts."""
-    sets = candidates.to_scipy().astype(np.float64)
-    together = (sets.T @ sets).tocsr()
+    blocks = (block.astype(np.float64) for block in row_blocks(candidates.to_scipy()))
+    together = reduce(add, (sets.T @ sets for sets in blocks)).tocsr()  # counts, which no order of adding changes
     count = torch.from_numpy(together.diagonal()).float()
     label, other = (torch.from_numpy(part.astype(np.int64)) for part in together.nonzero())
     closer = torch.from_numpy(together.data).float() / count[label] - count[other] / max(len(candidates), 1)

@@ -126,15 +126,15 @@ def cross_calibrate(
     y_val: Any,
     candidates_val: Any = None,
     *,
-    n_splits: int = 5,
+    n_splits: int = 10,
     random_state: int | None = 0,
 ) -> Calibration:
     """Calibrate a fitted model on the few clean rows that it trained on, by fitting it `n_splits` times more.
 
     Each row, clean or partial, is scored by a model that saw neither it nor the others of its part. The final model saw
-    a little more than those, so that sets are a little too large rather than too small; no proof covers this use
-    (the one of CV+ gives 1 − 2α), the study in docs/studies measures it. Kept as `model.calibration_`, and the
-    probabilities of the partial rows as `model.held_out_`.
+    a little more than those, so that sets are a little too large rather than too small, and the more so the fewer the
+    parts; no proof covers this use (the one of CV+ gives 1 − 2α), docs/studies/coverage.md measures it. Kept as
+    `model.calibration_`, and the probabilities of the partial rows as `model.held_out_`.
     """
     checked = as_candidates(candidates, classes=model.classes, n_rows=n_rows_of(X), unseen=model.unseen)
     dense_or_refuse(checked.matrix, "calibration by further fits")
@@ -153,12 +153,13 @@ def unsettled(
 ) -> np.ndarray:
     """Which partial rows a person should look at, `(n,)`.
 
-    Those of which a model that did not see them leaves not exactly one candidate in its prediction set, or another one
-    than the row was resolved to.
+    Those with several candidates of which a model that did not see them leaves not exactly one in its prediction set,
+    or another one than the row was resolved to.
     """
-    possible = calibration.sets(held_out, coverage) & (confidence > 0)
-    resolved = confidence.argmax(axis=1)
-    return (possible.sum(axis=1) != 1) | ~possible[np.arange(len(resolved)), resolved]
+    candidates, resolved = confidence > 0, confidence.argmax(axis=1)
+    possible = calibration.sets(held_out, coverage) & candidates
+    doubtful = (possible.sum(axis=1) != 1) | ~possible[np.arange(len(resolved)), resolved]
+    return doubtful & (candidates.sum(axis=1) > 1)
 
 
 def fit_temperature(probabilities: np.ndarray, y: np.ndarray) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mogd.candidates import Candidates, as_candidates, as_labels, holds_sets, name_rows
@@ -23,6 +24,7 @@ from mogd.compressed import (
     from_places,
     largest,
     part_size,
+    row_blocks,
     row_numbers,
     sizes,
     stacked,
@@ -221,6 +223,13 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     def _fit(self, rows: Rows) -> None:
         raise NotImplementedError(f"{type(self).__name__} must implement _fit")
 
+    def _seed(self) -> int:
+        """A seed from `random_state`; None draws a new one and leaves numpy's global state alone."""
+        random_state = getattr(self, "random_state", None)
+        if random_state is None:
+            return int(np.random.default_rng().integers(2**31 - 1))
+        return int(check_random_state(random_state).randint(2**31 - 1))
+
     def _scores(self, X: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} must implement _scores")
 
@@ -326,6 +335,12 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
 
 def resolve(confidence: Matrix, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of each row the best label and its confidence, and the second (None without one) and its."""
+    parts = [_resolved(block, classes) for block in row_blocks(confidence)]
+    label, best_confidence, runner_up, second_confidence = (np.concatenate(p) for p in zip(*parts, strict=True))
+    return label, best_confidence, runner_up, second_confidence
+
+
+def _resolved(confidence: Matrix, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     best, best_confidence = largest(confidence)
     second, value = largest(without(confidence, best))
     second_confidence = np.maximum(value, 0)

@@ -61,6 +61,20 @@ def positions(labels: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.n
     return index, index >= 0
 
 
+def find_ids(names: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The row of each name among the ids, −1 where it is none; as text, unless both are whole numbers."""
+    if names.dtype.kind != ids.dtype.kind or ids.dtype.kind not in "iu":
+        names, ids = names.astype(str), ids.astype(str)
+    if not len(ids):
+        return np.full(len(names), -1, dtype=np.int64)
+    order = None if (ids[1:] >= ids[:-1]).all() else np.argsort(ids, kind="stable")
+    place = np.searchsorted(ids, names, sorter=order)
+    np.minimum(place, len(ids) - 1, out=place)
+    found = place if order is None else order[place]
+    found[ids[found] != names] = -1
+    return found
+
+
 def narrow(labels: np.ndarray) -> np.ndarray:
     """Objects as strings or numbers where they are all of one kind; whole floats (from missing cells) as integers."""
     if labels.dtype == object:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from mogd.datasets.base import atomic_file, sync
 
@@ -29,6 +29,7 @@ LIBRARIES = ("mogd", "numpy", "scikit-learn", "torch")
 LARGEST_JSON = 1 << 28  # bytes
 ARRAY_FILE = re.compile(r"(weights|resolved|encoder)(-[0-9a-f]{16})?\.safetensors")
 PART = re.compile(rf"\.({re.escape(MODEL)}|{ARRAY_FILE.pattern})\.[0-9a-f]{{8}}\.part")
+KINDS = {"f": "F", "i": "I", "u": "U", "b": "BOOL"}  # numpy's kinds of numbers in the words of safetensors
 TRIES = 20  # readings of a folder that is being saved again and again
 Arrays = dict[str, np.ndarray]
 
@@ -67,25 +68,32 @@ def write_folder(path: Path, described: dict[str, Any], files: dict[str, Arrays]
         try:
             described = {"format": FORMAT, "version": VERSION, "versions": versions(), **described, "files": {}}
             for role, arrays in files.items():
-                content = save({key: np.asarray(value, order="C") for key, value in arrays.items()})
-                digest = hashlib.sha256(content).hexdigest()
+                content = _safetensors(arrays)
+                hashed = hashlib.sha256()
+                for piece in content:
+                    hashed.update(piece)
+                digest = hashed.hexdigest()
                 name = f"{role}-{digest[:16]}.safetensors"
                 described["files"][name] = digest
                 _write(path / name, content)
             described["checksum"] = _checksum(described)
-            _write(path / MODEL, (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode())
+            _write(path / MODEL, [(json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()])
             sync(path.absolute().parent)
         finally:
             _sweep(path)
 
 
-def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Arrays]]:
-    """The checked content of a saved model: plain values, and the arrays of each of its files that is there."""
+def read_folder(path: Path, roles: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, Arrays]]:
+    """The checked content of a saved model: plain values, and the arrays of each of its files that is there.
+
+    With `roles`, of those alone that these name.
+    """
     described = read_described(path)
     for _ in range(TRIES):
         failed, found = None, {}
         try:
-            found = {role: read_arrays(path, name, described) for role, name in _present(path, described).items()}
+            present = {r: name for r, name in _present(path, described).items() if roles is None or r in roles}
+            found = {role: read_arrays(path, name, described) for role, name in present.items()}
         except ValueError as error:
             failed = error
         again = read_described(path)
@@ -184,9 +192,26 @@ def _holds_own_files_alone(path: Path) -> bool:
     return all(ARRAY_FILE.fullmatch(file.name) or PART.fullmatch(file.name) for file in path.iterdir())
 
 
-def _write(path: Path, content: bytes) -> None:
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(content)
+def _safetensors(arrays: Arrays) -> list[Any]:
+    """A safetensors file in pieces, so that it is written without a copy of its arrays."""
+    plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
+    plain = {name: value.astype(value.dtype.newbyteorder("<"), copy=False) for name, value in plain.items()}
+    names = sorted(plain, key=lambda name: (-plain[name].itemsize, name))  # so that every array is aligned
+    header, end = {}, 0
+    for name in names:
+        array, first = plain[name], end
+        end += array.nbytes
+        kind = KINDS[array.dtype.kind] + ("" if array.dtype.kind == "b" else str(8 * array.itemsize))
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": (first, end)}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *(plain[name].reshape(-1).view(np.uint8).data for name in names)]
+
+
+def _write(path: Path, content: Sequence[Any]) -> None:
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        for piece in content:
+            file.write(piece)
 
 
 def _sweep(path: Path) -> None:

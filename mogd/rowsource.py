@@ -7,7 +7,7 @@ prediction read all rows once, a block at a time.
 from __future__ import annotations
 
 import hashlib
-import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +20,6 @@ from mogd.labels import name_rows
 
 MAPPED_BYTES = 2**28  # a memory-mapped array of more than this stays on the disk
 BLOCK_CELLS = 2**23  # read at once in a pass over all rows: 32 MiB of float32
-RESIDENT_ROWS = 1024  # gathered from a mapped array before its pages are given back: each may have brought 64 KiB
 
 
 class Source(Protocol):
@@ -48,29 +47,35 @@ class Source(Protocol):
 
 
 class MappedRows:
-    """Rows of a memory-mapped array. The pages that were read are given back, so that they do not fill the memory."""
+    """Rows of a memory-mapped array, read from its file.
+
+    A page that is touched through the map counts as memory of the process, and a row may bring a megabyte around it.
+    Where rows are not one piece of a file each, or were changed in memory alone, they are read through the map.
+    """
 
     in_windows = False
 
     def __init__(self, array: np.memmap) -> None:
         self.array, self.shape, self.dtype = array, (array.shape[0], array.shape[1]), array.dtype
-        base: Any = array
-        while isinstance(base, np.ndarray):
-            base = base.base
-        # pages of a private copy hold what the caller wrote: these alone cannot be read again
-        self.map = base if isinstance(base, mmap.mmap) and array.mode != "c" else None
-        self.gathered = 0
+        self.file, self.start = _file_of(array)
 
     def read(self, index: np.ndarray) -> np.ndarray:
-        order = np.argsort(index)  # neighbours on the disk one after the other
         found = np.empty((len(index), self.shape[1]), dtype=self.dtype)
-        found[order] = self.array[index[order]]
-        self._give_back(len(index))
+        if self.file is None:
+            found[:] = self.array[index]
+            return found
+        into, size = found.reshape(-1).view(np.uint8).data, found.strides[0]
+        order = np.argsort(index)  # neighbours on the disk one after the other
+        offsets = self.start + index[order].astype(np.int64) * self.array.strides[0]
+        for place, offset in zip((order * size).tolist(), offsets.tolist(), strict=True):
+            self._fill(into[place : place + size], offset)
         return found
 
     def slice(self, first: int, end: int) -> np.ndarray:
-        found = np.array(self.array[first:end])
-        self._give_back(RESIDENT_ROWS)
+        if self.file is None or self.array.strides[0] != self.shape[1] * self.dtype.itemsize:
+            return self.read(np.arange(first, end))
+        found = np.empty((end - first, self.shape[1]), dtype=self.dtype)
+        self._fill(found.reshape(-1).view(np.uint8).data, self.start + first * self.array.strides[0])
         return found
 
     def windows(self, generator: np.random.Generator) -> list[np.ndarray]:
@@ -79,11 +84,62 @@ class MappedRows:
     def identity(self) -> str:
         return f"{self.array.filename} {self.shape} {self.dtype}"
 
-    def _give_back(self, n_rows: int) -> None:
-        self.gathered += n_rows
-        if self.map is not None and self.gathered >= RESIDENT_ROWS and hasattr(mmap, "MADV_DONTNEED"):
-            self.map.madvise(mmap.MADV_DONTNEED)
-            self.gathered = 0
+    def _fill(self, into: memoryview, offset: int) -> None:
+        assert self.file is not None
+        while into:  # the system may read less than it was asked for
+            n_read = os.preadv(self.file.fileno(), [into], offset)
+            if not n_read:
+                raise OSError(f"{self.array.filename} ends before its last row: it was shortened while it was read")
+            into, offset = into[n_read:], offset + n_read
+
+
+def _file_of(array: np.memmap) -> tuple[Any, int]:
+    """The file of a mapped array and where in it the array begins; None where it must be read through the map."""
+    whole: Any = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    own = array.strides[1] == array.dtype.itemsize and array.strides[0] > 0  # each row in one piece
+    if not (own and len(array) and isinstance(whole, np.memmap) and whole.filename and whole.mode != "c"):
+        return None, 0
+    if not hasattr(os, "preadv"):
+        return None, 0
+    start = whole.offset + array.ctypes.data - whole.ctypes.data
+    try:
+        file = open(whole.filename, "rb", buffering=0)  # noqa: SIM115
+    except OSError:  # it was removed, and lives on in the map
+        return None, 0
+    for row in (0, len(array) - 1):  # or another took its name
+        expected = np.ascontiguousarray(array[row]).tobytes()
+        if os.pread(file.fileno(), len(expected), start + row * array.strides[0]) != expected:
+            file.close()
+            return None, 0
+    return file, start
+
+
+class ChosenRows:
+    """Some rows of a source."""
+
+    def __init__(self, source: Source, rows: np.ndarray) -> None:
+        self.source = source
+        self.rows = rows.astype(
+            np.min_scalar_type(-1 - source.shape[0]), copy=False
+        )  # few bytes each: there may be millions
+        self.shape, self.dtype, self.in_windows = (len(rows), source.shape[1]), source.dtype, source.in_windows
+
+    def read(self, index: np.ndarray) -> np.ndarray:
+        return self.source.read(self.rows[index].astype(np.int64))
+
+    def slice(self, first: int, end: int) -> np.ndarray:
+        return self.source.read(self.rows[first:end].astype(np.int64))
+
+    def windows(self, generator: np.random.Generator) -> list[np.ndarray]:
+        place = np.full(self.source.shape[0], -1, dtype=self.rows.dtype)
+        place[self.rows] = np.arange(len(self.rows), dtype=place.dtype)
+        found = (place[window] for window in self.source.windows(generator))
+        return [window[window >= 0] for window in found]
+
+    def identity(self) -> str:
+        return f"{self.source.identity()} {hashlib.sha256(np.ascontiguousarray(self.rows).data).hexdigest()}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +186,11 @@ class LazyRows:
         """The same rows through a fitted scaler, if there is one."""
         return self if scaler is None else replace(self, scaler=scaler)
 
+    def chosen(self, rows: np.ndarray) -> LazyRows:
+        """These of the rows, by their numbers."""
+        assert self.tail is None, "rows are chosen before others stand behind them"
+        return replace(self, source=ChosenRows(self.source, rows))
+
     def followed_by(self, rows: np.ndarray) -> LazyRows:
         """The same rows with these behind them."""
         return replace(self, tail=rows if self.tail is None else np.concatenate([self.tail, rows]))
@@ -155,9 +216,9 @@ class LazyRows:
         found = StandardScaler()
         for first, block in self.blocks():
             if not np.isfinite(block.sum(dtype=np.float64)) and len(bad := bad_rows(block)):
-                raise ValueError(
-                    f"X contains NaN or infinity in {name_rows(first + bad)}: fill these cells in the file"
-                )
+                bad = first + bad
+                bad = self.source.rows[bad] if isinstance(self.source, ChosenRows) else bad
+                raise ValueError(f"X contains NaN or infinity in {name_rows(bad)}: fill these cells in the file")
             found.partial_fit(block)
         return found
 

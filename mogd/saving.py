@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,12 +20,13 @@ from sklearn.utils.validation import check_is_fitted
 import mogd
 from mogd.algorithms import ALGORITHMS, algorithm_of, make, make_method
 from mogd.auto import AutoClassifier
-from mogd.compressed import Matrix
+from mogd.compressed import ROWS_IN_BLOCK, Matrix, take_rows
 from mogd.conformal import Calibration
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
 from mogd.estimator import SCALERS, PartialLabelEstimator, resolve
+from mogd.labels import find_ids
 from mogd.modelfolder import (
     Arrays,
     check_finite,
@@ -105,12 +107,15 @@ def check_saving(model: PartialLabelEstimator, path: Path, *, allow_rows: bool, 
         )
 
 
-def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = None) -> Any:
-    """A saved model, ready to predict. A backbone or method that is no name of the library must be passed again."""
+def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = None, resolved: bool = True) -> Any:
+    """A saved model, ready to predict. A backbone or method that is no name of the library must be passed again.
+
+    Without `resolved`, the confidences of the training rows are not read.
+    """
     path = Path(path)
-    described, files = read_folder(path)
+    described, files = read_folder(path, (WEIGHTS, RESOLVED) if resolved else (WEIGHTS,))
     _compare_versions(path, described)
-    state, resolved = files[WEIGHTS], files.get(RESOLVED)
+    state, rows = files[WEIGHTS], files.get(RESOLVED)
     try:
         model = _rebuild(described, backbone, method)
         model.classes_ = from_plain(described["classes"])
@@ -128,8 +133,8 @@ def load(path: str | os.PathLike[str], *, backbone: Any = None, method: Any = No
         model.scaler_ = _load_scaler(described["scaler"], state)
         model._load_state({key: value for key, value in state.items() if not key.startswith("scaler.")})
         _check_classes(model)
-        if resolved is not None:
-            model.confidence_ = _resolved_rows(resolved, len(model.classes_))
+        if rows is not None:
+            model.confidence_ = _resolved_rows(rows, len(model.classes_))
     except DAMAGED as error:
         raise ValueError(f"{path} cannot be made into a model again: {first_line(error)}") from None
     return model
@@ -144,7 +149,7 @@ def load_encoder(
 
     `images` is the folder of the new pictures, `text_model` that of the text model, where it has moved.
     """
-    described, files = read_folder(Path(path))
+    described, files = read_folder(Path(path), (ENCODER,))
     state = described.get("encoder")
     if state is None:
         raise ValueError(f"{path} was not fitted on a table, so it cannot read one: give its features to predict")
@@ -171,32 +176,8 @@ def load_resolved(path: str | os.PathLike[str]) -> Arrays:
     given label and `clean` True; those that were not of that table come last. A model with `candidate_noise` has the
     column `outside`: whether the label lies outside the row's set.
     """
-    path = Path(path)
-    classes, arrays = _read_resolved(path)
-    try:
-        return _resolved_table(arrays, classes)
-    except DAMAGED as error:
-        raise _unreadable(path, error) from None
-
-
-def _resolved_table(arrays: Arrays, classes: np.ndarray) -> Arrays:
-    ids, confidence, known, order, _ = _training_rows(arrays, len(classes))
-    n_clean = len(known)
-    label, best_confidence, runner_up, second_confidence = resolve(confidence, classes)
-    resolved = {
-        "id": ids,
-        "label": np.concatenate([label, classes[known]]),
-        "confidence": np.concatenate([best_confidence, np.ones(n_clean, confidence.dtype)]),
-        "runner_up": np.concatenate([runner_up, np.full(n_clean, None)]),
-        "runner_up_confidence": np.concatenate([second_confidence, np.zeros(n_clean, confidence.dtype)]),
-        "clean": np.arange(len(label) + n_clean) >= len(label),
-    }
-    if "file_id_text" in arrays:
-        files = {key.removeprefix("file_"): value for key, value in arrays.items() if key.startswith("file_")}
-        resolved["file"] = unpack_names(files)
-    if "outside" in arrays:
-        resolved["outside"] = np.concatenate([arrays["outside"], np.zeros(n_clean, dtype=bool)])
-    return {key: values[order] for key, values in resolved.items()}
+    parts = [part for _, part in load_training_rows(path).resolved()]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 class TrainingRows(NamedTuple):
@@ -205,11 +186,42 @@ class TrainingRows(NamedTuple):
     `ids` names the partial rows and then the clean ones; `order` brings them into the order of the table.
     """
 
+    classes: np.ndarray
     ids: np.ndarray
     confidence: Matrix  # (n, K) of the partial rows; 0 off the candidates
     clean: np.ndarray  # class indices
     order: np.ndarray
     held_out: np.ndarray | None  # (n, K) by models that did not see the row, where `cross_calibrate` made them
+    files: np.ndarray | None  # of pictures whose rows have other ids
+    outside: np.ndarray | None  # (n,) whether the label lies outside the row's set, with `candidate_noise`
+
+    def resolved(self) -> Iterator[tuple[np.ndarray, Arrays]]:
+        """What `load_resolved` gives, a part after the other, each with the numbers of its rows among `ids`."""
+        for first in range(0, max(1, len(self.order)), ROWS_IN_BLOCK):
+            rows = self.order[first : first + ROWS_IN_BLOCK]
+            yield rows, self._resolved(rows)
+
+    def _resolved(self, rows: np.ndarray) -> Arrays:
+        n = self.confidence.shape[0]
+        is_clean = rows >= n
+        own, known = rows[~is_clean], self.clean[rows[is_clean] - n]
+        found: Arrays = {"id": self.ids[rows]}
+        columns = zip(
+            ("label", "confidence", "runner_up", "runner_up_confidence"),
+            resolve(take_rows(self.confidence, own), self.classes),
+            (self.classes[known], 1, None, 0),
+            strict=True,
+        )
+        for name, of_partial, of_clean in columns:
+            found[name] = np.empty(len(rows), dtype=of_partial.dtype)
+            found[name][~is_clean], found[name][is_clean] = of_partial, of_clean
+        found["clean"] = is_clean
+        if self.files is not None:
+            found["file"] = self.files[rows]
+        if self.outside is not None:
+            found["outside"] = np.zeros(len(rows), dtype=bool)
+            found["outside"][~is_clean] = self.outside[own]
+        return found
 
 
 def load_training_rows(path: str | os.PathLike[str]) -> TrainingRows:
@@ -217,7 +229,7 @@ def load_training_rows(path: str | os.PathLike[str]) -> TrainingRows:
     path = Path(path)
     classes, arrays = _read_resolved(path)
     try:
-        return _training_rows(arrays, len(classes))
+        return _training_rows(arrays, classes)
     except DAMAGED as error:
         raise _unreadable(path, error) from None
 
@@ -230,7 +242,7 @@ def save_calibration(path: str | os.PathLike[str], calibration: Calibration) -> 
 
 def _read_resolved(path: Path) -> tuple[np.ndarray, Arrays]:
     """The classes, and the arrays of the training rows."""
-    described, files = read_folder(path)
+    described, files = read_folder(path, (RESOLVED,))
     if RESOLVED not in files:
         raise FileNotFoundError(f"{path} was saved without the labels of its training rows ({RESOLVED} is not there)")
     try:
@@ -243,12 +255,21 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} holds no readable labels of its training rows: {first_line(error)}")
 
 
-def _training_rows(arrays: Arrays, n_classes: int) -> TrainingRows:
-    confidence, clean, held_out = _resolved_rows(arrays, n_classes), arrays["clean"], arrays.get("held_out")
+def _training_rows(arrays: Arrays, classes: np.ndarray) -> TrainingRows:
+    confidence, clean, held_out = _resolved_rows(arrays, len(classes)), arrays["clean"], arrays.get("held_out")
     if held_out is not None and held_out.shape != confidence.shape:
         raise ValueError(f"the held-out probabilities have shape {held_out.shape} for {confidence.shape} confidences")
-    order = arrays.get("order", np.arange(confidence.shape[0] + len(clean)))
-    return TrainingRows(unpack_names(arrays), confidence, clean, order, held_out)
+    ids, n_rows = unpack_names(arrays), confidence.shape[0] + len(clean)
+    order = arrays["order"] if "order" in arrays else np.arange(n_rows)
+    named = {key.removeprefix("file_"): value for key, value in arrays.items() if key.startswith("file_")}
+    files, outside = unpack_names(named) if named else None, arrays.get("outside")
+    for name, places, limit in (("order", order, n_rows), ("clean", clean, len(classes))):
+        if len(places) and not 0 <= places.min() <= places.max() < limit:
+            raise ValueError(f"{name} must hold numbers from 0 to {limit - 1}")
+    for name, part, n in (("ids", ids, n_rows), ("files", files, n_rows), ("outside", outside, confidence.shape[0])):
+        if part is not None and len(part) != n:
+            raise ValueError(f"{name} has {len(part)} of {n} rows")
+    return TrainingRows(classes, ids, confidence, clean, order, held_out, files, outside)
 
 
 def _describe(model: PartialLabelEstimator) -> tuple[dict[str, Any], Arrays]:
@@ -399,6 +420,7 @@ def _resolved_arrays(model: PartialLabelEstimator, data: PartialDataset | None) 
         arrays["outside"] = model.outside_
     table_ids = getattr(data, "table_ids", None)
     if table_ids is not None:
-        place = {str(name): row for row, name in enumerate(table_ids.tolist())}
-        arrays["order"] = np.argsort([place.get(str(name), len(place)) for name in ids.tolist()], kind="stable")
+        row = find_ids(ids, table_ids)
+        row[row < 0] = len(table_ids)
+        arrays["order"] = np.argsort(row, kind="stable")
     return arrays

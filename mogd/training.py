@@ -93,7 +93,8 @@ def _train(run: Run) -> None:
     if distributed.size() > 1:
         _check_ranks(run)
     run.method.start(run.model, run.data, run.generator)
-    run.confidence = by_rows(run.method.init_confidence, run.data.candidates).to(run.data.weight.dtype)
+    dtype = run.data.weight.dtype
+    run.confidence = by_rows(lambda sets: run.method.init_confidence(sets).to(dtype), run.data.candidates)
     restored = [callback.restore(run) for callback in run.callbacks]
     if not any(restored):
         for callback in run.callbacks:

@@ -19,3 +19,14 @@ def barriers(page: Page) -> list[str]:
 
     found = Axe().run(page).response["violations"]
     return [f"{v['id']}: {v['help']} ({v['nodes'][0]['html'][:120]})" for v in found]
+
+
+def overheard(page: Page) -> tuple[list[str], list[str]]:
+    """What a page says from now on (console, errors, dialogs) and the addresses that it asks for: lists that grow."""
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("request", lambda request: asked.append(request.url))
+    return said, asked

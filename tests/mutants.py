@@ -25,8 +25,7 @@ import signal
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,8 @@ COVERAGE, TIMES = ROOT / ".coverage", ROOT / ".junit.xml"
 SAMPLE = 320
 BUDGET = 60.0  # seconds of tests, as they took under coverage
 MOST_CPU = 180  # seconds of a mutant that does not end
-MOST_WALL = 900
-ENDLESS = (signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL)
+MOST_IDLE = 15  # seconds without work: a thread pool that a fork cut off waits for ever, whatever the code is
+ENDLESS = (signal.SIGXCPU, signal.SIGKILL)
 SURVIVING = ("survived", "no test runs it")
 Result = dict[str, Any]
 
@@ -107,6 +106,8 @@ def lines_of(name: str, file: str, diff: str) -> list[int]:
     source = Path(file).read_text(encoding="utf-8").splitlines()
     removed = {line[1:].strip() for line in diff.splitlines() if re.match(r"-(?!--)", line)}
     changed = [number for number in whole if source[number - 1].strip() in removed] or list(whole)
+    if max(changed) < place.body[0].lineno:  # the signature, which no test runs: those that call it do
+        changed = list(whole)
     spans = [range(node.lineno, (node.end_lineno or 0) + 1) for node in ast.walk(place) if isinstance(node, ast.stmt)]
     # coverage knows a statement by its first line
     return sorted({min((span for span in spans if number in span), key=len)[0] for number in changed})
@@ -130,6 +131,7 @@ class Trials:
     def __init__(self, mutants: dict[str, str], total: int, results: dict[str, Result], seconds: float) -> None:
         self.mutants, self.total, self.results, self.seconds = mutants, total, results, seconds
         self.failed = ""
+        self.cut_off: set[str] = set()  # files whose tests wait for threads that a fork does not copy
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self.failed:
@@ -144,20 +146,25 @@ class Trials:
             self.results[name] = self.judge(name, file)
             shown = f"{len(self.results)}: {self.results[name]['outcome']}, {name} {self.results[name]['by']}"
             print(shown, file=sys.__stderr__, flush=True)
-            with moved(ROOT):
+            with chdir(ROOT):
                 write(self.total, self.results)
         return True
 
     def judge(self, name: str, file: str) -> Result:
-        with moved(ROOT):
+        with chdir(ROOT):
             diff = get_diff_for_mutant(name, path=Path(file))
             tests = [test for test in tests_for(name, file, diff) if test in self.items]
+        tests = [test for test in tests if file_of(test) not in self.cut_off]
         outcome, by = "no test runs it", ""
         while tests:
             outcome, by = self.run(name, tests)
-            if not by or self.passes(by):
+            alone = self.alone(by) if by else "survived"
+            if alone == "survived":
                 break
-            tests.remove(by)  # it fails here whatever the code is
+            if alone == "killed by its time":
+                self.cut_off.add(file_of(by))
+            # it fails here whatever the code is
+            tests = [test for test in tests if test != by and file_of(test) not in self.cut_off]
             outcome, by = "no test runs it", ""
         changed = [line for line in diff.splitlines() if re.match(r"[-+](?![-+]{2})", line)]
         return {
@@ -170,9 +177,9 @@ class Trials:
         }
 
     @cache  # noqa: B019
-    def passes(self, test: str) -> bool:
-        """Whether a test passes without a mutant, where the copy lies."""
-        return self.run("", [test])[0] == "survived"
+    def alone(self, test: str) -> str:
+        """What becomes of a test without a mutant, where the copy lies."""
+        return self.run("", [test])[0]
 
     def run(self, mutant: str, tests: list[str]) -> tuple[str, str]:
         """What became of the tests with a mutant, in a process of its own, and the test that failed."""
@@ -181,38 +188,50 @@ class Trials:
         if not child:
             resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU, MOST_CPU))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            signal.alarm(MOST_WALL)
             set_mutant_under_test(mutant)
             os._exit(self.child(writing, [self.items[test] for test in tests]))
         os.close(writing)
-        _, status = os.waitpid(child, 0)
+        status = ended(child)
         with os.fdopen(reading) as pipe:
-            failed = pipe.read() if os.WIFEXITED(status) else ""
+            last = pipe.read().rpartition("\n")[2]  # the test that ran last
+        if status is None:
+            return "killed by its time", last
         if os.WIFSIGNALED(status):
-            return ("killed by its time" if os.WTERMSIG(status) in ENDLESS else "killed by a crash"), failed
-        return ("killed" if os.WEXITSTATUS(status) else "survived"), failed
+            return ("killed by its time" if os.WTERMSIG(status) in ENDLESS else "killed by a crash"), ""
+        return ("killed", last) if os.WEXITSTATUS(status) else ("survived", "")
 
     def child(self, writing: int, items: list[pytest.Item]) -> int:
         """Run the tests until one fails; an error beyond pytest's own notice is a failure of the mutant, too."""
         try:
             for item, following in zip(items, [*items[1:], None], strict=True):
+                os.write(writing, f"\n{item.nodeid}".encode())
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if self.failed:
                     break
         except BaseException:
             return 2
-        os.write(writing, self.failed.encode())
         return 1 if self.failed else 0
 
 
-@contextmanager
-def moved(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def ended(child: int) -> int | None:
+    """How a process ended; None where it did nothing for a while and was ended."""
+    worked, since = -1, time.monotonic()
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        if (work := sum(map(int, fields[11:15]))) != worked:  # its own ticks, and those of its children that ended
+            worked, since = work, time.monotonic()
+        if time.monotonic() - since > MOST_IDLE:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None
+        time.sleep(0.02)
 
 
 @cache
@@ -254,8 +273,8 @@ def main() -> None:
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() not in (ROOT, ROOT / "tests")]
     sys.path.insert(0, str(ROOT / "mutants"))
     set_mutant_under_test("")
-    files = sorted({test.partition("::")[0] for test in durations()})
-    with moved(ROOT / "mutants"):
+    files = sorted({file_of(test) for test in durations()})
+    with chdir(ROOT / "mutants"):
         session = ["-qq", "-p", "no:cacheprovider", "--rootdir=.", "--capture=fd", *files]
         pytest.main(session, plugins=[Trials(left, len(names), results, given.seconds)])
     outcomes = [result["outcome"] for result in results.values()]

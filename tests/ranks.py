@@ -59,6 +59,7 @@ def main(asked: Path, out: Path) -> None:
             np.savez(out / f"{name}-{distributed.rank()}.npz", **state(fitted(**params)))
         except ValueError as error:
             (out / f"{name}-{distributed.rank()}.txt").write_text(str(error), encoding="utf-8")
+    distributed.leave()
 
 
 if __name__ == "__main__":

@@ -42,3 +42,11 @@ def test_a_classifier_gives_advice() -> None:
     assert one is not None
     assert not one.enough
     assert PartialLabelClassifier("pce", epochs=1).fit(X, y).clean_set_advice() is None
+
+
+def test_without_agreement_no_number_of_rows_is_expected_to_help() -> None:
+    silent = CleanSetAdvice(n_clean=50, shrinkage=0.0)
+    assert silent.expected(1000) == 0
+    assert silent.needed() is None
+    assert not silent.enough
+    assert CleanSetAdvice(n_clean=50, shrinkage=0.5).expected(0) == 0

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import mogd
 from mogd import PartialLabelClassifier
-from mogd.algorithms import DEEP, make_method
+from mogd.algorithms import DEEP, make, make_method
 from mogd.callbacks import CALLBACKS, make_callback
 from mogd.callbacks.base import Callback, Run
 from mogd.callbacks.clean_pretraining import CleanPretraining
@@ -193,6 +193,15 @@ def test_auto_leaves_out_what_a_method_has_no_room_for() -> None:
     assert used["mogd-paper"] == []
 
 
+def test_auto_joins_the_callbacks_before_and_after_it() -> None:
+    x, candidates, y = digits()
+    given = ["class-weight", "auto", {"name": "early-stopping", "patience": 5, "holdout": 0.25}]
+    model = PartialLabelClassifier("cc", epochs=1, callbacks=given, random_state=0)
+    model.fit(x[100:400], candidates[100:400], X_val=x[:20], y_val=y[:20])
+    used = [entry["name"] for entry in model.config_["callbacks"]]
+    assert used == ["class-weight", "clean-weight", "loss-schedule", "early-stopping"]
+
+
 def test_callbacks_are_parameters_like_any_other(tmp_path) -> None:
     x, candidates, y = digits()
     given = [LossSchedule(0.4), "clean-weight", {"name": "clean-pretraining", "fraction": 0.1}]
@@ -229,3 +238,10 @@ def test_a_wrong_callback_is_refused_by_name(callbacks: list[Any], message: str)
 
 def test_the_noise_of_candidates_is_measured_unless_it_is_given() -> None:
     assert make_callback("candidate-noise").get_params() == {"rate": "auto"}
+
+
+def test_early_stopping_needs_enough_clean_rows_to_hold_some_out() -> None:
+    X, y = load_digits(return_X_y=True)
+    model = make("cc", epochs=1, callbacks=[EarlyStopping(holdout=0.25)])
+    with pytest.raises(ValueError, match="early-stopping"):
+        model.fit(X[:60], np.eye(10, dtype=bool)[y[:60]], X_val=X[60:64], y_val=y[60:64])

@@ -7,8 +7,11 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+import torch
 
 from mogd import PartialLabelClassifier, as_candidates
+from mogd.candidates import holds_sets
+from mogd.labels import as_labels
 
 SETS = [["cat", "dog"], ["dog"], ["cat", "emu", "dog"], ["emu"]]
 CLASSES = np.array(["cat", "dog", "emu"])
@@ -26,6 +29,7 @@ WIDE = pd.DataFrame(
 TASKS = ["t1", "t2", "t3", "t4"]
 
 
+# frames of polars are made by the test: a process whose polars has threads cannot be forked (tests/mutants.py)
 @pytest.mark.parametrize(
     ("y", "options"),
     [
@@ -34,7 +38,7 @@ TASKS = ["t1", "t2", "t3", "t4"]
         (tuple(frozenset(s) for s in SETS), {}),
         ([np.array(s) for s in SETS], {}),
         (pd.Series(SETS), {}),
-        (pl.Series(SETS), {}),
+        (lambda: pl.Series(SETS), {}),
         (np.array([*map(tuple, SETS), None], dtype=object)[:-1], {}),
         (MATRIX, {"classes": CLASSES}),
         (MATRIX.astype(bool), {"classes": CLASSES}),
@@ -43,16 +47,16 @@ TASKS = ["t1", "t2", "t3", "t4"]
         (sp.csr_matrix(MATRIX), {"classes": CLASSES}),
         (sp.csr_array(MATRIX.astype(bool)), {"classes": CLASSES}),
         (pd.DataFrame(MATRIX, columns=CLASSES), {}),
-        (pl.DataFrame(MATRIX, schema=CLASSES.tolist()), {}),
+        (lambda: pl.DataFrame(MATRIX, schema=CLASSES.tolist()), {}),
         (VOTES, {"rows": TASKS}),
-        (pl.from_pandas(VOTES), {"rows": TASKS}),
+        (lambda: pl.from_pandas(VOTES), {"rows": TASKS}),
         (WIDE, {}),
-        (pl.from_pandas(WIDE), {}),
+        (lambda: pl.from_pandas(WIDE), {}),
         (WIDE.to_numpy(), {}),
     ],
 )
 def test_every_form_gives_the_same_sets(y: object, options: dict) -> None:
-    found = as_candidates(y, **options)
+    found = as_candidates(y() if callable(y) else y, **options)
     assert found.classes.tolist() == CLASSES.tolist()
     assert found.matrix.dtype == bool
     np.testing.assert_array_equal(found.matrix, MATRIX)
@@ -118,6 +122,10 @@ def test_given_classes_keep_their_order() -> None:
         (SETS, {"unseen": "drop"}, "unseen must be"),
         (SETS, {"classes": ["cat", "cat", "dog"]}, "names a class twice"),
         (VOTES.drop(columns="worker"), {"form": "votes"}, "missing: worker"),
+        (SETS, {"classes": []}, "classes must be a non-empty list of class names"),
+        (as_candidates(SETS), {"classes": ["yak"]}, r"y has the classes \['cat', .*, but other ones were asked for"),
+        (np.zeros((2, 2, 2, 2)), {}, r"got an array of shape \(2, 2, 2, 2\)"),
+        (np.array([["a", "b"], ["b", "a"]]), {"form": "labels"}, r"labels must have shape \(n,\); got \(2, 2\)"),
     ],
 )
 def test_bad_input_is_refused_by_its_rows(y: object, options: dict, message: str) -> None:
@@ -187,3 +195,31 @@ def test_fit_refuses_bad_rows(change: dict, message: str) -> None:
     x, y = arguments.pop("X"), arguments.pop("y")
     with pytest.raises(ValueError, match=message):
         PartialLabelClassifier("pce", epochs=1).fit(x, y, **arguments)
+
+
+def test_places_of_a_sparse_matrix_that_are_stored_twice_count_together() -> None:
+    """Two halves are a candidate, two ones are none."""
+    halves = sp.csr_array((np.array([0.5, 0.5, 1.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    assert not halves.has_canonical_format
+    assert as_candidates(halves).matrix.tolist() == [[True, False], [False, True]]
+    assert halves.nnz == 3  # the caller's own is left alone
+    ones = sp.csr_array((np.ones(3), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    with pytest.raises(ValueError, match="holds only 0 and 1; row 0"):
+        as_candidates(ones)
+
+
+def test_labels_of_a_tensor_and_of_one_column() -> None:
+    classes = np.array([3, 5, 9])
+    assert as_labels(torch.tensor([5, 3, 9]), classes).tolist() == [1, 0, 2]
+    assert as_labels(np.array([[5], [9]]), classes).tolist() == [1, 2]
+    with pytest.raises(
+        ValueError, match=r"y_val must hold one label for each row, of shape \(n,\); got shape \(1, 2\)"
+    ):
+        as_labels(np.array([[5, 9]]), classes)
+
+
+@pytest.mark.parametrize("y", [["b", "a"], np.array([1, 0, 1]), pd.Series(["b", "a"])])
+def test_labels_are_no_sets(y: object) -> None:
+    assert not holds_sets(y)
+    assert holds_sets(as_candidates(y))
+    assert holds_sets([["b", "a"], ["a"]])

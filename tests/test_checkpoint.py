@@ -273,6 +273,16 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(ending: str, tmp_pa
         fitted("proden", [Checkpoint(tmp_path, resume=True)])
 
 
+def test_a_checkpoint_whose_text_was_changed_is_damaged(tmp_path: Path) -> None:
+    fitted("pce", [Checkpoint(tmp_path)])
+    for file in tmp_path.glob("*.json"):
+        described = json.loads(file.read_text())
+        described["state"]["stranger"] = 1
+        file.write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="no checkpoint is left in"):
+        fitted("pce", [Checkpoint(tmp_path, resume=True)])
+
+
 def rewritten(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """The last checkpoint with another content and a checksum that is right, and none before it."""
     last, *older = sorted(folder.glob("*.json"), reverse=True)
@@ -386,3 +396,48 @@ def test_tensors_without_their_json_are_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "epoch-000003-batch-000000.safetensors").write_bytes(b"")
     assert places(tmp_path) == []
     assert read_last(tmp_path) is None
+
+
+def test_a_disk_that_is_full_before_the_first_epoch_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*names: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="No space left"):
+        fitted("pce", [Checkpoint(tmp_path), Breaks(1)])
+    assert places(tmp_path) == []
+
+
+def test_other_ranks_than_the_first_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ends(Callback):
+        observer = True
+
+        def on_epoch_end(self, run: Run, entry: dict[str, Any]) -> None:
+            said.append(saving.on_interrupt(run))
+
+    said: list[str] = []
+    saving = Checkpoint(tmp_path)
+    monkeypatch.setattr("mogd.distributed.is_first", lambda: False)
+    model = fitted("pce", [saving, Ends()])
+    assert places(tmp_path) == []
+    assert said == [f"it is saved; go on with Checkpoint({str(tmp_path)!r}, resume=True) (in the shell --checkpoint "
+                    f"{tmp_path} --resume)"] * 5  # fmt: skip
+    assert bits(model) == bits(fitted("pce", []))
+
+
+def test_a_checkpoint_that_a_new_start_cannot_take_is_refused() -> None:
+    class Keeps(Callback):
+        pass
+
+    kept = Keeps()
+    kept.layer_ = nn.Linear(2, 2)
+    tensors: dict[str, Tensor] = {}
+    saved = take_apart(kept, "it", tensors)
+    with pytest.raises(ValueError, match=r"a checkpoint has a \w+ that a new start of the run has not"):
+        put_back(Keeps(), saved, tensors)
+    other = Keeps()
+    other.layer_ = nn.Linear(2, 2, bias=False)
+    with pytest.raises(ValueError, match="a checkpoint has other tensors for the Linear than a new start of the run"):
+        put_back(other, saved, tensors)

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_digits, make_moons
 from typer.testing import CliRunner
 
+from mogd import PartialLabelClassifier, rowsource
 from mogd.algorithms import ALGORITHMS
 from mogd.candidates import as_candidates
 from mogd.choice import MOST_ROWS, Option, compare, noise, options
@@ -97,3 +99,21 @@ def test_the_shell_names_a_method_and_the_command(digits, tmp_path: Path, monkey
     assert f"--method {found['methods'][0]['algorithm']}" in done.stdout
     assert "use it: mogd fit rows.csv --clean sure" in done.stdout
     assert "SURE: 0." in done.stderr  # progress does not mix with the answer
+
+
+@pytest.mark.parametrize("form", ["sparse", "on the disk"])
+def test_the_backbone_is_chosen_for_sparse_rows_and_rows_on_the_disk(form: str, tmp_path, monkeypatch) -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y = (X[:150] / 16).astype(np.float32), y[:150]
+    candidates = np.random.default_rng(0).random((150, 10)) < 0.2
+    candidates[np.arange(150), y] = True
+    expected = PartialLabelClassifier("cc", backbone="auto", epochs=3, random_state=0).fit(X, candidates)
+    rows = sp.csr_array(X)
+    if form == "on the disk":
+        monkeypatch.setattr(rowsource, "MAPPED_BYTES", 0)
+        np.save(tmp_path / "x.npy", X)
+        rows = np.load(tmp_path / "x.npy", mmap_mode="r")
+    chosen = PartialLabelClassifier("cc", backbone="auto", epochs=3, random_state=0).fit(rows, candidates)
+    estimates = [m["estimated_accuracy"] for m in chosen.config_["choice"]["methods"]]
+    assert None not in estimates
+    assert chosen.backbone_ == expected.backbone_

@@ -136,6 +136,15 @@ def test_what_is_wrong_is_said(weight: Any, said: str) -> None:
         quick(class_weight=weight).fit(X, sets)
 
 
+def test_a_list_of_weights_has_one_for_each_class() -> None:
+    sets = np.eye(3, dtype=bool)
+    method, data = mogd.algorithms.make_method("cc"), data_of(sets, np.ones(3))
+    said = ClassWeight([1.0, 2.0]).refusal(method, torch.nn.Linear(1, 3), data)
+    assert said == "it needs one weight for each of the 3 classes; got 2"
+    assert ClassWeight([1.0, 2.0, 3.0]).refusal(method, torch.nn.Linear(1, 3), data) is None
+    assert ClassWeight([0.0, 2.0, 3.0]).refusal(method, torch.nn.Linear(1, 3), data) is None  # one that is left out
+
+
 def test_ga_and_classical_methods_refuse_it() -> None:
     X, _, sets = imbalanced()
     with pytest.raises(ValueError, match="GA cannot use the callback 'class-weight'"):

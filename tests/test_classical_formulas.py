@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime, lsq_linear, minimize
+from sklearn.base import clone
 
 from mogd.classical.clpl import CLPL, clpl_objective
 from mogd.classical.common import nystroem, nystroem_features, project_simplex
@@ -393,6 +394,22 @@ def test_sure_ends_when_the_confidence_no_longer_moves():
     assert not len(fitted.normalization_)
     cut = SURE(max_iter=fitted.n_iter_ - 1, tol=1e-3).fit(X, S)
     assert 0 < np.abs(fitted.confidence_ - cut.confidence_).max() < 1e-3
+
+
+def test_sure_has_the_exact_kernel_up_to_its_number_of_rows():
+    rng = np.random.default_rng(12)
+    X, S = rng.normal(size=(60, 4)), random_sets(rng, 60, 3)
+    assert not len(SURE(exact_rows=60).fit(X, S).normalization_)
+    assert len(SURE(exact_rows=59).fit(X, S).normalization_)
+
+
+@pytest.mark.parametrize("estimator", [SURE(exact_rows=10), CLPL(kernel="rbf")])
+def test_the_width_is_measured_on_rows_that_the_seed_draws(estimator, monkeypatch):
+    monkeypatch.setattr("mogd.classical.common.MEAN_DISTANCE_ROWS", 10)
+    rng = np.random.default_rng(12)
+    X, S = rng.normal(size=(60, 4)), random_sets(rng, 60, 3)
+    widths = [float(clone(estimator).set_params(random_state=seed).fit(X, S).gamma_) for seed in (0, 0, 1)]
+    assert widths[0] == widths[1] != widths[2]
 
 
 def test_plsvm_notes_the_objective_that_it_lowers():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import mogd
 from mogd.cli import app, main
+from mogd.cli.guarantee import joined
 from mogd.conformal import tempered
 from mogd.datasets.corrupt import binomial
 from mogd.modelfolder import read_folder, write_folder
@@ -97,6 +99,29 @@ def test_labels_that_the_model_does_not_know_are_wrong_and_empty_ones_left_out(h
     frame.with_columns(truth=pl.lit("nine")).write_csv("odd.csv")
     with pytest.raises(ValueError, match="no row has a true label that the model knows; it knows four, one"):
         run(here, "evaluate", "plain", "odd.csv", "--truth", "truth")
+
+
+def test_unknown_labels_and_empty_columns_are_told_to_people(here: Path) -> None:
+    frame = pl.read_csv("test.csv")
+    frame.with_columns(truth=pl.Series(["nine", "nine", *frame["truth"].to_list()[2:]])).write_csv("odd.csv")
+    assert "2 rows, counted as wrong" in run(here, "evaluate", "plain", "odd.csv", "--truth", "truth")
+    frame.with_columns(truth=pl.lit(None, dtype=pl.String)).write_csv("bare.csv")
+    before = mogd.load("model").calibration_.temperature
+    with pytest.raises(ValueError, match=r"column 'truth' of bare\.csv is empty: it must hold the true labels"):
+        run(here, "calibrate", "model", "bare.csv", "--truth", "truth")
+    assert mogd.load("model").calibration_.temperature == before
+
+
+def test_of_many_classes_the_most_frequent_mistakes_are_listed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mogd.cli.evaluate.MOST_CLASSES", 4)
+    text = run(here, "evaluate", "plain", "test.csv", "--truth", "truth")
+    assert "true \\ predicted" not in text
+    guess, truth = predicted(here, "plain")
+    wrong = [(true, said) for true, said in zip(truth, guess, strict=True) if true != said]
+    lines = [line.split() for line in text.partition("most frequent mistakes")[2].splitlines()]
+    listed = {(line[0], line[1]): int(line[2]) for line in lines if len(line) == 3 and line[2].isdigit()}
+    assert listed == dict(sorted(Counter(wrong).items(), key=lambda pair: -pair[1])[: len(listed)])
+    assert len(listed) == min(10, len(set(wrong)))
 
 
 def test_sets_hold_the_truth_and_the_label_comes_first(here: Path) -> None:
@@ -245,3 +270,15 @@ def test_a_calibration_that_does_not_fit_the_model_is_refused(here: Path, change
     write_folder(here / "strange", described, files, overwrite=True)
     with pytest.raises(ValueError, match="calibrat"):
         mogd.load(here / "strange")
+
+
+def test_methods_as_json() -> None:
+    rows = json.loads(run(Path(), "methods", "--json"))
+    assert [row["name"] for row in rows] == list(mogd.algorithms.ALGORITHMS)
+    assert {row["kind"] for row in rows} == {"deep", "classical"}
+
+
+def test_sets_of_labels_with_a_bar_are_json() -> None:
+    chosen, proba = np.array([[True, True], [False, True]]), np.array([[0.2, 0.8], [0.4, 0.6]])
+    assert joined(chosen, proba, np.array(["a", "b"])) == ["b|a", "b"]
+    assert [json.loads(text) for text in joined(chosen, proba, np.array(["a|x", "ö"]))] == [["ö", "a|x"], ["ö"]]

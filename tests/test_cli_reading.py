@@ -15,7 +15,7 @@ from shell_tools import run
 from typer.main import get_command
 
 from mogd.cli import app
-from mogd.cli.reading import Reading
+from mogd.cli.reading import Reading, read_size
 from mogd.datasets.tables import read_table
 
 
@@ -94,3 +94,11 @@ def test_standard_input_and_output(
     printed = capsysbinary.readouterr()
     assert pl.read_csv(printed.out)["label"].to_list() == ["a", "b"] * 10
     assert b"20 rows resolved" in printed.err
+
+
+def test_sizes_of_pictures() -> None:
+    assert read_size("32X48") == (32, 48)
+    assert read_size(None) is None
+    for text in ("32", "32x", "0x5", "ax5"):
+        with pytest.raises(ValueError, match=f"--size must be HEIGHTxWIDTH, such as 32x32; got '{text}'"):
+            read_size(text)

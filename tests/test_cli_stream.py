@@ -1,4 +1,4 @@
-"""`mogd predict` on tables that are read a row group at a time: the same labels and figures as in one piece."""
+"""`mogd fit` and `predict` on tables that are read a row group at a time: what they give in one piece, or a refusal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from shell_tools import run
 from sklearn.datasets import load_digits
 
-from mogd import arrowfiles
+from mogd import arrowfiles, read_table
+from mogd.datasets import streamed as streamed_tables
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,117 @@ def test_a_folder_without_tables_is_refused(
     (folder / "empty").mkdir()
     assert run(monkeypatch, folder, "predict", "model", "empty", "--out", "none.csv") != 0
     assert "is no Parquet or Arrow file or folder of them" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_encoding_is_not_for_parquet(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(arrowfiles, "LARGE_BYTES", 0)
+    assert run(monkeypatch, folder, "predict", "model", "new", "--encoding", "latin-1", "--out", "x.csv") == 1
+    assert "encoding is for text and JSON; new holds Parquet or Arrow" in capsys.readouterr().err
+    assert not (folder / "x.csv").exists()
+
+
+@pytest.fixture
+def streamed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table to learn from as one file, and the same rows as a folder of files; both stay on the disk."""
+    monkeypatch.setattr(streamed_tables, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(arrowfiles, "WINDOW_BYTES", 2**14)
+    table = pl.read_parquet(folder / "fit.parquet")
+    table.write_parquet(folder / "large.parquet", row_group_size=90)
+    (folder / "large").mkdir(exist_ok=True)
+    table[:400].write_parquet(folder / "large" / "a.parquet", row_group_size=100)
+    table[400:].write_ipc(folder / "large" / "b.arrow", compression="uncompressed")
+    return folder
+
+
+FIT = ("--ignore", "hand", "--epochs", "15", "--quiet", "--seed", "0")
+
+
+@pytest.mark.parametrize("table", ["large.parquet", "large"])
+def test_a_large_table_is_learned_from_the_disk(
+    table: str, streamed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = []
+    for limit, name, out in ((0, table, "there"), (2**40, "fit.parquet", "here")):
+        monkeypatch.setattr(streamed_tables, "STREAMED_BYTES", limit)
+        how = ("--method", "mogd", "--clean", "clean", "--out", out, "--force", "--json")
+        assert run(monkeypatch, streamed, "fit", name, *FIT, *how) == 0
+        figures.append(json.loads(capsys.readouterr().out))
+        assert run(monkeypatch, streamed, "disambiguate", out, "--out", f"{out}.csv", "--force") == 0
+        assert run(monkeypatch, streamed, "predict", out, "new.parquet", "--out", f"{out}-new.csv", "--force") == 0
+        capsys.readouterr()
+    there, here = figures
+    for name in ("n_rows", "n_features", "n_classes", "n_clean", "average_candidates", "method"):
+        assert there[name] == here[name]
+    assert abs(there["covering_rate"] - here["covering_rate"]) < 0.03
+    for file, least in ((".csv", 0.95), ("-new.csv", 0.93)):
+        a, b = (pl.read_csv(streamed / f"{out}{file}") for out in ("there", "here"))
+        assert a["id"].to_list() == b["id"].to_list()
+        assert (a["label"] == b["label"]).mean() > least
+    described = [json.loads((streamed / out / "model.json").read_text()) for out in ("there", "here")]
+    assert described[0]["encoder"] == described[1]["encoder"]
+
+
+def test_clean_rows_of_a_large_table_may_stand_in_a_file(
+    streamed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pl.read_parquet(streamed / "fit.parquet")
+    known = table.filter(pl.col("clean").is_not_null())
+    known.select("id", label="clean").reverse().write_csv(streamed / "known.csv")
+    known.drop("labels", "hand", "id").rename({"clean": "label"}).write_csv(streamed / "further.csv")
+    for clean, n_rows in (("known.csv", 600), ("further.csv", 700)):
+        data = read_table(streamed / "large", ignore=["hand", "clean"], clean=streamed / clean)
+        assert data.X.shape == (n_rows, 22)
+        whole = table.select(data.feature_names).to_numpy()
+        assert np.array_equal(data.X[:], whole[-n_rows:])
+        assert np.array_equal(data.clean_X, whole[99::-1] if clean == "known.csv" else whole[:100])
+    numbered = read_table(streamed / "large", ignore=["hand", "id"], clean="clean")
+    assert np.array_equal(numbered.clean_X, whole[:100])
+
+
+def test_without_a_method_some_rows_of_a_large_table_are_compared(
+    streamed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = ("--clean", "clean", "--out", "chosen", "--force", "--json", "--budget", "0")
+    assert run(monkeypatch, streamed, "fit", "large", *FIT, *how) == 0
+    assert "choice" in json.loads(capsys.readouterr().out)["config"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--method", "cc"),
+            "numbers alone are learned from, and 'hand' is none: leave out by --ignore hand",
+        ),
+        (("--method", "cc", "--text", "hand"), "leave out --text"),
+        (("--method", "cc", "--ignore", "hand", "--impute", "median"), "leave out --impute median"),
+        (("--method", "ipal", "--ignore", "hand", "--keep-rows"), "IPAL needs all rows in memory at once"),
+        (
+            ("--method", "cc", "--ignore", "hand", "--calibrate"),
+            "to be held in memory: calibrate the saved model",
+        ),
+        (("--method", "cc", "--candidates", "sets"), "there is no column 'sets' for the candidates"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_what_needs_all_features_at_once_is_refused(
+    options: tuple[str, ...],
+    said: str,
+    streamed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, streamed, "fit", "large", "--clean", "clean", "--out", "refused", "--quiet", *options) == 1
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (streamed / "refused").exists()
+
+
+def test_missing_cells_of_a_large_table_are_named(
+    streamed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pl.read_parquet(streamed / "fit.parquet").with_columns(p9=pl.when(pl.col("id") != "d300").then("p9"))
+    table.write_parquet(streamed / "gaps.parquet", row_group_size=90)
+    assert run(monkeypatch, streamed, "fit", "gaps.parquet", *FIT, "--clean", "clean", "--out", "refused") == 1
+    assert "X contains NaN or infinity in row 300" in " ".join(capsys.readouterr().err.split())

@@ -124,7 +124,14 @@ def test_the_shell_compares_on_the_clean_rows(
     used = re.findall(r"right by ([\w-]+) \(used\)", said)
     assert shares[used[0]] == max(shares.values())
     assert "features" in said
-    assert mogd.load(table / "model").classes_.tolist() == [f"d{k}" for k in range(10)]
+    model = mogd.load(table / "model")
+    assert model.classes_.tolist() == [f"d{k}" for k in range(10)]
+    judged = model.config_["judged"]
+    assert judged["rows"] == 60
+    assert {name: round(100 * right / 60, 1) for name, right in judged["right"].items()} == shares
+    assert shell(monkeypatch, table, "report", "model", "--out", "model.html") == 0
+    assert "was not measured" not in (table / "model.html").read_text(encoding="utf-8")
+    capsys.readouterr()
     assert shell(monkeypatch, table, "fit", "rows.csv", *votes, "--out", "other") == 0
     said = capsys.readouterr().out
     assert "mogd (used)" in said

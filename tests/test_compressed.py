@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from rows_tools import clusters
 
 import mogd
 from mogd import MoGD, PartialLabelClassifier, as_candidates, compressed
@@ -16,7 +17,7 @@ from mogd.algorithms import ALGORITHMS, make
 from mogd.config import cooccurrence
 from mogd.datasets.base import PartialDataset
 from mogd.methods import rows as row_matrices
-from mogd.methods.rows import CompressedRows, by_rows, for_rows
+from mogd.methods.rows import CompressedRows, by_rows, for_rows, parts_of
 from mogd.metrics import covering_rate, disambiguation_accuracy
 
 pytestmark = pytest.mark.filterwarnings("ignore:no clean rows were given", "ignore:Supervised learns nothing")
@@ -31,12 +32,8 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_matrices, "CELLS_AT_ONCE", 7 * 64)
 
 
-def problem(n: int = 240, k: int = 7) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, k, n)
-    x = (rng.normal(size=(k, 6))[y] + rng.normal(size=(n, 6))).astype(np.float32)
-    sets = rng.random((n, k)) < 0.3
-    sets[np.arange(n), y] = True
+def problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    x, y, sets = clusters(3, n=240, d=6, k=7)
     sets[0] = True
     return x, y, sets
 
@@ -241,3 +238,9 @@ def test_selection_copes() -> None:
     grid = {"lr": [0.1, 0.01]}
     found = mogd.select(estimator, grid, x, sets, x[:20], y[:20], random_state=0)
     assert [row["error"] for row in found.table] == [None, None]
+
+
+def test_parts_of_compressed_rows_have_few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mogd.methods.rows.CELLS_AT_ONCE", 25)
+    matrix = CompressedRows.of(sp.csr_array(np.ones((13, 6), dtype=bool)), torch.device("cpu"))
+    assert [(part.start, part.stop) for part in parts_of(matrix)] == [(0, 4), (4, 8), (8, 12), (12, 13)]

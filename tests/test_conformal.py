@@ -15,6 +15,7 @@ from mogd.conformal import (
     cross_calibrate,
     fit_temperature,
     tempered,
+    unsettled,
 )
 from mogd.datasets.corrupt import binomial
 from mogd.metrics import log_loss
@@ -150,3 +151,15 @@ def test_cross_calibration_holds_every_row_out(digits, tmp_path: Path) -> None:
     kept = load_training_rows(tmp_path / "model")
     assert np.array_equal(kept.held_out, fitted.held_out_)
     assert np.array_equal(kept.confidence, fitted.confidence_)
+
+
+def test_a_calibration_needs_rows() -> None:
+    with pytest.raises(ValueError, match="there are no clean rows to calibrate on: hold some out of training"):
+        mogd.conformal.Calibration.of(np.empty((0, 3)), np.empty(0))
+
+
+def test_a_row_with_one_candidate_is_settled() -> None:
+    sure = Calibration(np.tile([0.8, 0.1, 0.1], (99, 1)), np.zeros(99, dtype=int))  # the threshold is 0.8
+    held_out = np.array([[0.1, 0.8, 0.1], [0.1, 0.8, 0.1], [0.9, 0.1, 0.0]])
+    confidence = np.array([[1.0, 0.0, 0.0], [0.7, 0.3, 0.0], [0.7, 0.3, 0.0]])
+    assert unsettled(held_out, confidence, sure).tolist() == [False, True, False]

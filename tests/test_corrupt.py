@@ -213,6 +213,10 @@ def test_the_seed_decides_and_no_other_state_is_touched(generate):
         (lambda rng: corrupt.binomial(np.array([0, 0]), 1, 0.5, rng), "at_least_one=False"),
         (lambda rng: corrupt.instance_dependent(np.array([0]), np.ones((2, 3)), rng), r"shape \(1, K\)"),
         (lambda rng: corrupt.instance_dependent(np.array([0]), np.ones((1, 3)), rng, normalisation="sum"), "mean-rate"),
+        (
+            lambda rng: corrupt.instance_dependent(np.array([0]), np.ones((1, 3)), rng, rate=-1),
+            "rate must be 0 or more",
+        ),
         (lambda rng: corrupt.transition(np.array([0]), np.ones((2, 3)), rng), "square"),
         (lambda rng: corrupt.transition(np.array([0]), np.full((2, 2), -0.1), rng), "from 0 to 1"),
     ],

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.annotators import METHODS, Rated, read_rated, resolved
-from mogd import as_candidates, crowd
+from mogd import as_candidates, crowd, pooling
 from mogd.candidates import Candidates
 from mogd.evidence import Evidence
 
@@ -192,18 +192,18 @@ def test_exponents_against_a_convex_solver() -> None:
         score = t @ opinions[:, i, :]
         logs.append(score[y[i]] - cp.log_sum_exp(score[np.flatnonzero(allowed[i])]))
     cp.Problem(cp.Maximize(cp.sum(cp.hstack(logs)) - 0.5 * 1.5 * cp.sum_squares(t - 1))).solve(solver=cp.CLARABEL)
-    found = crowd.fit_exponents(opinions, y, allowed, penalty=1.5)
+    found = pooling.fit_exponents(opinions, y, allowed, penalty=1.5)
     np.testing.assert_allclose(found, t.value, atol=1e-4)
     assert found[0] > 1
     assert found[2] == 0  # an opinion that is wrong where it is sure counts for nothing
-    mixed = crowd.combine(opinions, found, allowed)
+    mixed = pooling.combine(opinions, found, allowed)
     scores = np.exp(sum(f * o for f, o in zip(found, opinions, strict=True))) * allowed
     np.testing.assert_allclose(mixed, scores / scores.sum(axis=1, keepdims=True))
 
 
 def test_exponents_without_rows_are_one() -> None:
     none = np.empty((0, 3))
-    assert crowd.fit_exponents([none, none], np.empty(0, dtype=int), none.astype(bool)).tolist() == [1, 1]
+    assert pooling.fit_exponents([none, none], np.empty(0, dtype=int), none.astype(bool)).tolist() == [1, 1]
 
 
 def test_held_out_opinions_do_not_make_their_own_exponent_overconfident() -> None:
@@ -213,8 +213,8 @@ def test_held_out_opinions_do_not_make_their_own_exponent_overconfident() -> Non
     clean = votes_of(y, np.full((40, 3, 3), 1 / 3), rng)
     confusions = crowd.Confusions(crowd.vote_counts(evidence_of(clean), np.eye(3)[y]), 3.0)
     everything = np.ones((60, 3), dtype=bool)
-    own = crowd.fit_exponents([confusions.opinion(evidence_of(clean))], y, everything)
-    held_out = crowd.fit_exponents([confusions.held_out_opinion(evidence_of(clean), y)], y, everything)
+    own = pooling.fit_exponents([confusions.opinion(evidence_of(clean))], y, everything)
+    held_out = pooling.fit_exponents([confusions.held_out_opinion(evidence_of(clean), y)], y, everything)
     assert own[0] > 1
     assert held_out[0] < 0.1
 
@@ -226,16 +226,16 @@ def test_scores_in_any_unit_are_calibrated(unit: float) -> None:
     p = rng.dirichlet(np.ones(4), size=2000)
     y = np.array([rng.choice(4, p=row) for row in p])
     candidates = as_candidates(100 * p**unit, form="scores")
-    opinion = crowd.score_opinion(evidence_of(candidates), candidates.matrix)
+    opinion = pooling.score_opinion(evidence_of(candidates), candidates.matrix)
     np.testing.assert_allclose(opinion, unit * (np.log(p) - np.log(p).mean(axis=1, keepdims=True)), atol=1e-9)
-    power = crowd.score_power(opinion, y, candidates.matrix)
+    power = pooling.score_power(opinion, y, candidates.matrix)
     np.testing.assert_allclose(power * unit, 1, atol=0.08)
-    assert crowd.score_power(opinion[:0], y[:0], candidates.matrix[:0]) == 1
+    assert pooling.score_power(opinion[:0], y[:0], candidates.matrix[:0]) == 1
 
 
 def test_a_row_without_scores_has_no_opinion() -> None:
     candidates = as_candidates([{"a": 3.0, "b": 1.0}, {}], empty="all")
-    opinion = crowd.score_opinion(evidence_of(candidates), candidates.matrix)
+    opinion = pooling.score_opinion(evidence_of(candidates), candidates.matrix)
     np.testing.assert_allclose(opinion, [[log(3) / 2, -log(3) / 2], [0, 0]])
 
 
@@ -270,11 +270,11 @@ def test_counted_and_weighed_votes(small: Any) -> None:
     totals = np.zeros(partial.shape)
     for row, _, label, weight in loop(evidence):
         totals[row, label] += weight
-    count = crowd.count_opinion(evidence, 3)
+    count = pooling.count_opinion(evidence, 3)
     np.testing.assert_allclose(np.exp(count), (totals + 0.5) / (totals + 0.5).sum(axis=1, keepdims=True))
     confidence, exponents = crowd.weigh_votes(fit, evidence, partial.matrix, gold, y)
     held_out = fit.confusions.held_out_opinion(gold, y) + np.log(fit.prior)
-    expected = crowd.mix_exponents([held_out, crowd.count_opinion(gold, 3)], y, np.ones((12, 3), dtype=bool))
+    expected = pooling.mix_exponents([held_out, pooling.count_opinion(gold, 3)], y, np.ones((12, 3), dtype=bool))
     np.testing.assert_allclose(exponents, expected)
     product = (np.exp(fit.confusions.opinion(evidence)) * fit.prior) ** exponents[0] * np.exp(count) ** exponents[1]
     product *= partial.matrix
@@ -288,11 +288,11 @@ def test_the_mixture_nearest_to_the_count_within_one_standard_error() -> None:
     count = 1.5 * np.eye(3)[y] + rng.normal(size=(80, 3))
     for skill in (0.5, 1.5, 2.0, 4.0):
         who = skill * np.eye(3)[y] + rng.normal(size=(80, 3))
-        alone = [crowd.fit_exponents([opinion], y, everything)[0] for opinion in (who, count)]
+        alone = [pooling.fit_exponents([opinion], y, everything)[0] for opinion in (who, count)]
         exponents, likelihood = [], []
-        for share in crowd.MIXES:
+        for share in pooling.MIXES:
             mixed = share * alone[0] * who + (1 - share) * alone[1] * count
-            scale = crowd.fit_exponents([mixed], y, everything)[0]
+            scale = pooling.fit_exponents([mixed], y, everything)[0]
             exponents.append([scale * share * alone[0], scale * (1 - share) * alone[1]])
             likelihood.append(
                 [log(np.exp(scale * m[j]) / np.exp(scale * m).sum()) for m, j in zip(mixed, y, strict=True)]
@@ -300,9 +300,9 @@ def test_the_mixture_nearest_to_the_count_within_one_standard_error() -> None:
         best = max(likelihood, key=sum)
         behind = [np.subtract(best, one) for one in likelihood]
         first = next(i for i, one in enumerate(behind) if one.mean() <= one.std() / np.sqrt(80))
-        np.testing.assert_allclose(crowd.mix_exponents([who, count], y, everything), exponents[first], rtol=1e-5)
-    assert crowd.mix_exponents([8 * np.eye(3)[y], -count], y, everything)[1] == 0  # a count that misleads has no say
-    assert crowd.mix_exponents([who, count], y, ~everything).tolist() == [1, 0]  # nobody can judge
+        np.testing.assert_allclose(pooling.mix_exponents([who, count], y, everything), exponents[first], rtol=1e-5)
+    assert pooling.mix_exponents([8 * np.eye(3)[y], -count], y, everything)[1] == 0  # a count that misleads has no say
+    assert pooling.mix_exponents([who, count], y, ~everything).tolist() == [1, 0]  # nobody can judge
 
 
 @pytest.fixture(scope="module")

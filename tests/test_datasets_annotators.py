@@ -1,5 +1,6 @@
 """Genuine annotators of images: the union keeps the votes, the aggregates are one label, a wrong file is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,8 @@ def test_genuine_figures(missing) -> None:
     assert round(100 * union.matrix[rows, images.y_train].mean(), 1) == 97.9
     share = majority.matrix[rows, images.y_train] / majority.sizes  # a tie counts by its share
     assert 91.0 < 100 * share.mean() < 91.4
+
+
+def test_annotators_of_other_images_are_unknown(images: ImageData) -> None:
+    with pytest.raises(ValueError, match=r"there are annotators of cifar10.* alone; got 'fashion-mnist'"):
+        annotated(replace(images, name="fashion-mnist"))

@@ -213,3 +213,21 @@ def test_a_part_of_another_kind_is_one_sentence(part, content, tmp_path):
             archive.writestr(name, data)
     with pytest.raises(ValueError, match=r"d\.npz .*save it again"):
         PartialDataset.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda parts: parts.pop("classes"), "is not a data set saved by mogd"),
+        (lambda parts: parts.pop("matrix"), "is not a data set saved by mogd"),
+        (lambda parts: parts.update(format=99), "was written by a later version of mogd: update the library"),
+    ],
+)
+def test_a_file_of_other_parts_or_a_later_version_is_refused(change, said, data, tmp_path):
+    path = data.save(tmp_path / "birds.npz")
+    with np.load(path) as file:
+        parts = {key: file[key] for key in file.files}
+    change(parts)
+    np.savez(path, **parts)
+    with pytest.raises(ValueError, match=rf"birds\.npz {said}"):
+        PartialDataset.load(path)

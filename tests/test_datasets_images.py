@@ -402,3 +402,49 @@ def test_names_of_the_other_kind_are_pointed_the_way(tmp_path, monkeypatch):
     monkeypatch.setenv("MOGD_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"get cifar-100-python.tar.gz from https://www.cs.toronto.edu"):
         load_images("cifar100")
+
+
+def test_files_that_do_not_count_are_passed_over(tmp_path):
+    """Folders among the batches: of an unpacked archive, and in the archive itself."""
+    parts = images_of(CIFAR10)
+    files = cifar_files(CIFAR10, parts)
+    path = tmp_path / "c.tgz"
+    with tarfile.open(path, "w:gz") as archive:
+        folder = tarfile.TarInfo("cifar-10-batches-py")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    assert equal(read_images(path, CIFAR10), parts)
+    unpacked = tmp_path / "cifar-10-batches-py"
+    (unpacked / "data_batch_1.d").mkdir(parents=True)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    assert equal(read_images(unpacked, CIFAR10), parts)
+
+
+def test_without_a_cache_no_copy_is_made(tmp_path):
+    parts = images_of(CIFAR10)
+    path = write_tar(tmp_path / "p.tgz", package_files(parts))
+    assert equal(read_images(path, CIFAR10, cache=False), parts)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_missing_idx_file_is_named(tmp_path):
+    folder = write_fashion(tmp_path / "f", images_of(FASHION))
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"f lacks t10k-labels-idx1-ubyte\.gz of Fashion-MNIST: put it there"):
+        read_images(folder, FASHION)
+
+
+def test_a_copy_of_another_shape_is_not_taken(tmp_path):
+    parts = images_of(CIFAR10)
+    path = write_tar(tmp_path / "p.tgz", package_files(parts))
+    read_images(path, CIFAR10)
+    (kept,) = (tmp_path / "cache" / "mogd" / "decoded").iterdir()
+    np.savez(kept, **(parts | {"X_train": parts["X_train"].astype(np.int16)}))
+    assert equal(read_images(path, CIFAR10), parts)
+    with np.load(kept) as file:
+        assert file["X_train"].dtype == np.uint8  # it was made anew

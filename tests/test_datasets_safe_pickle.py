@@ -159,3 +159,20 @@ def test_what_a_pickle_makes_is_bounded_as_a_whole(again: bytes, monkeypatch: py
     head = b"\x80\x02}X" + text + b"q\x00X\x06\0\0\0latin1q\x01c_codecs\nencode\nq\x02B" + text + b"q\x03"
     with pytest.raises(ValueError, match="more texts and arrays than CIFAR has"):
         load_batch(io.BytesIO(head + again * 10_000 + b"."), "batch")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (array(shape=b"K\x03\x85"), r"an array of shape \(3,\) with 2 bytes"),
+        (array(b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR"), "an array type that was not completed"),
+        (array(BYTE.replace(b"U\x02u1", b"K\x07")), "it has int where a text is expected"),
+        (b"\x80\x02}K\x01K\x02s.", "it has int where a text is expected"),
+        (entry(b"}K\x01a"), "it appends to something other than a list"),
+        (entry(b"](U\x01xK\x01u"), "it writes into something other than a dictionary"),
+        (entry(b"}(U\x01xu"), "it writes into something other than a dictionary"),
+    ],
+)
+def test_what_is_wrong_is_said(content: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^batch is no CIFAR batch: .*{said}; nothing of it was run$"):
+        load_batch(io.BytesIO(content), "batch")

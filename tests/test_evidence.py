@@ -49,15 +49,15 @@ def statements(candidates: Candidates) -> set[tuple[Any, ...]]:
     "y",
     [
         WIDE,
-        pl.from_pandas(WIDE),
+        lambda: pl.from_pandas(WIDE),
         LONG,
-        pl.from_pandas(LONG),
+        lambda: pl.from_pandas(LONG),
         LONG.rename(columns={"worker": "annotator"}),
         LONG.rename(columns={"worker": "performer"}).assign(extra="x"),
     ],
 )
 def test_votes_and_annotators_give_the_same_evidence(y: Any) -> None:
-    found = as_candidates(y)
+    found = as_candidates(y() if callable(y) else y)
     assert found.label_sets() == [["cat", "dog"], ["dog"], ["emu"]]
     assert statements(found) == STATEMENTS
 
@@ -294,7 +294,7 @@ def test_fit_takes_the_clean_rows_own_votes() -> None:
     np.testing.assert_allclose(again.confidence_, model.confidence_, atol=1e-9)
     with pytest.raises(ValueError, match="X_val has 40 rows but candidates_val has 39 candidate sets"):
         make("majority").fit(x[40:], found[40:], **clean, candidates_val=found[:39])
-    with pytest.raises(ValueError, match="y holds scores: use majority"):
+    with pytest.raises(ValueError, match=r"^dawid-skene needs votes of several annotators, but y holds scores"):
         make("dawid-skene").fit(np.eye(3), as_candidates(SCORES, form="scores"))
 
 
@@ -307,3 +307,13 @@ def test_the_page_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str
     assert len(printed) >= 2
     for line in printed:
         assert f"# {line}" in page
+
+
+def test_votes_without_a_task_or_a_worker_are_named() -> None:
+    votes = {"task": [0, 1, 1], "worker": ["ann", "bob", "cem"], "label": ["x", "y", "x"]}
+    with pytest.raises(ValueError, match="the votes have no task in row 1: complete or drop these votes"):
+        as_candidates(votes | {"task": [0, None, 1]}, form="votes")
+    with pytest.raises(ValueError, match="the votes have no worker in rows 0, 2"):
+        as_candidates(votes | {"worker": [None, "bob", ""]}, form="votes")
+    with pytest.raises(ValueError, match=r"a column must have shape \(n,\); got \(3, 1\)"):
+        as_candidates(votes | {"label": np.array([["x"], ["y"], ["x"]])}, form="votes")

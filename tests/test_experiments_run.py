@@ -18,6 +18,7 @@ from experiment_tools import CLASSICAL, DEEP, blobs, essence, write_recipe
 from mogd.candidates import Candidates, as_candidates
 from mogd.datasets import PartialDataset, split_dataset
 from mogd.experiments.cell import estimator_of, run_cell
+from mogd.experiments.controls import CleanOnly
 from mogd.experiments.provenance import code_of, has_changed
 from mogd.experiments.record import RecordFile, read_records
 from mogd.experiments.run import Expectation, plan, run
@@ -276,6 +277,8 @@ def test_the_epoch_is_chosen_by_clean_rows_that_did_not_train(tmp_path):
     assert chosen["error"] is None
     reached = [point["test_accuracy"] for point in chosen["curve"]]
     assert [point["epoch"] for point in chosen["curve"]] == [1, 2, 3]
+    names = [callback["name"] for callback in chosen["config"]["callbacks"]]
+    assert "watcher" not in names  # who looks on is no setting, and its rows belong in no record
     assert chosen["metrics"]["accuracy"] in reached
     assert plain["metrics"]["accuracy"] == plain["curve"][-1]["test_accuracy"]
 
@@ -411,3 +414,25 @@ def test_clean_rows_come_with_their_own_votes(tmp_path, monkeypatch):
     assert split.clean_candidates.evidence is not None
     assert len(split.clean_candidates) == 40
     assert run_cell(replace(cell, epoch_rule="clean"))["error"].startswith("ValueError: epoch_rule 'clean' is not for")
+
+
+def test_a_control_needs_clean_rows_and_a_model_that_is_there():
+    data = blobs()
+    with pytest.raises(ValueError, match="a control on clean rows alone needs clean rows: pass X_val"):
+        CleanOnly().fit(data.X, data.candidates)
+    with pytest.raises(ValueError, match="model must be 'logistic' or 'forest'; got 'tree'"):
+        CleanOnly("tree").fit(data.X, data.candidates, X_val=data.X[:9], y_val=data.labels[:9])
+
+
+def test_a_record_that_is_cut_by_a_full_disk_is_an_error(tmp_path, monkeypatch):
+    write = os.write
+    with RecordFile(tmp_path / "r.jsonl") as file:
+        monkeypatch.setattr(os, "write", lambda handle, line: write(handle, line[:5]))
+        with pytest.raises(
+            OSError, match=r"only 5 of 14 bytes of a record could be written to .*r\.jsonl: disk full\?"
+        ):
+            file.append({"key": "ab"})
+        monkeypatch.undo()
+    with RecordFile(tmp_path / "r.jsonl") as file:
+        file.append({"key": "c"})
+    assert (tmp_path / "r.jsonl").read_text() == '{"key": "c"}\n'  # the cut line is gone

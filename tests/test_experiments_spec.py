@@ -50,6 +50,12 @@ def small(tmp_path):
     return path
 
 
+def check_refused(path, text, message):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_recipe(path)
+
+
 def test_every_recipe_is_here():
     needed = {"characteristics", "fashion-linear", "cifar-convnet", "cifar-resnet", "instance-dependent", "real-world"}
     assert needed | {"curves", "clean-size", "real-world-mlp", "ablation"} <= {path.stem for path in RECIPES}
@@ -112,15 +118,9 @@ def test_an_unknown_parameter_is_refused(small):
 def test_unknown_words_scales_algorithms_and_files_are_named(small, tmp_path):
     with pytest.raises(ValueError, match="no scale 'huge'; it has laptop, paper"):
         load_recipe(small, "huge")
-    small.write_text(SMALL.replace("repetitions = 2", "repetition = 2"))
-    with pytest.raises(ValueError, match="unknown repetition"):
-        load_recipe(small)
-    small.write_text("select_splits = 1\n" + SMALL)
-    with pytest.raises(ValueError, match="select_splits must be a whole number of 2 or more; got 1"):
-        load_recipe(small)
-    small.write_text(SMALL.replace('"plknn"', '"plk"'))
-    with pytest.raises(ValueError, match="unknown algorithm 'plk'"):
-        load_recipe(small)
+    check_refused(small, SMALL.replace("repetitions = 2", "repetition = 2"), "unknown repetition")
+    check_refused(small, "select_splits = 1\n" + SMALL, "select_splits must be a whole number of 2 or more; got 1")
+    check_refused(small, SMALL.replace('"plknn"', '"plk"'), "unknown algorithm 'plk'")
     with pytest.raises(FileNotFoundError, match="no recipe 'nowhere'"):
         find_recipe("nowhere")
 
@@ -136,6 +136,7 @@ PANEL = '[scale.laptop]\n[[panel]]\nname = "x"\ndatasets = ["lost"]\nmethods = [
         (PANEL.replace("[scale.laptop]", ""), r"an empty \[scale.laptop\] will do"),
         (PANEL.replace('["cc"]', '"cc"'), "methods must be a list"),
         (PANEL + 'folds = "two"', "folds must be a whole number of 0 or more; got 'two'"),
+        (PANEL + 'epoch_rule = "best"', "epoch_rule must be one of last, clean; got 'best'"),
         (PANEL + "repetitions = 0", "repetitions must be a whole number of 1 or more"),
         (PANEL + "settings = { n_clean = 50 }", "settings.n_clean must be a list"),
         (PANEL + "settings = { n_claen = [50] }", "settings.n_claen would change nothing"),
@@ -215,9 +216,7 @@ def test_a_line_may_stand_in_some_panels_only(tmp_path):
     path.write_text(text)
     found = {(cell.panel, cell.algorithm) for cell in load_recipe(path).cells()}
     assert found == {("a", "cc"), ("b", "cc"), ("b", "pce")}
-    path.write_text(text.replace('["b"]', '["c"]'))
-    with pytest.raises(ValueError, match="no panel c, which 'PCE' names"):
-        load_recipe(path)
+    check_refused(path, text.replace('["b"]', '["c"]'), "no panel c, which 'PCE' names")
 
 
 def test_a_line_has_scales_of_its_own(tmp_path):
@@ -230,14 +229,11 @@ def test_a_line_has_scales_of_its_own(tmp_path):
     for scale, warmup in (("laptop", 3), ("paper", 9)):
         (cell,) = load_recipe(path, scale).cells()
         assert cell.params == {"warmup_epochs": warmup, "lr": 0.1}
-    path.write_text(f"methods = [{line.replace('params.warmup_epochs', 'warmup_epochs')}]\n{head}")
-    with pytest.raises(ValueError, match="a method is a name or a table of"):
-        load_recipe(path)
+    bare = line.replace("params.warmup_epochs", "warmup_epochs")
+    check_refused(path, f"methods = [{bare}]\n{head}", "a method is a name or a table of")
     misspelt = f"methods = [{line.replace('laptop', 'labtop')}]\n{head}"
     for wrong in (misspelt, f"methods = [{line}]\n{head}scale.labtop.folds = 2\n"):
-        path.write_text(wrong)
-        with pytest.raises(ValueError, match="has no scale labtop; it has laptop, paper"):
-            load_recipe(path)
+        check_refused(path, wrong, "has no scale labtop; it has laptop, paper")
 
 
 def test_a_line_may_have_fewer_repetitions_and_columns(tmp_path):
@@ -251,12 +247,11 @@ def test_a_line_may_have_fewer_repetitions_and_columns(tmp_path):
         assert {c.repetition for c in cells if c.algorithm == "pce"} == expected
         assert {c.n_clean for c in cells if c.algorithm == "pce"} == {20}
         assert {(c.repetition, c.n_clean) for c in cells if c.algorithm == "cc"} == set(product(range(3), (10, 20)))
-    path.write_text(f'methods = ["cc", {line.replace("[20]", "[30]")}]\n{head}')
-    with pytest.raises(ValueError, match="'a' has no column with n_clean in \\[30\\] for 'PCE'"):
-        load_recipe(path)
-    path.write_text(f'methods = ["cc", {line.replace("repetitions = 1", "repetitions = 0")}]\n{head}')
-    with pytest.raises(ValueError, match="repetitions of pce must be a whole number of 1 or more; got 0"):
-        load_recipe(path)
+    absent, never = line.replace("[20]", "[30]"), line.replace("repetitions = 1", "repetitions = 0")
+    message = "'a' has no column with n_clean in \\[30\\] for 'PCE'"
+    check_refused(path, f'methods = ["cc", {absent}]\n{head}', message)
+    message = "repetitions of pce must be a whole number of 1 or more; got 0"
+    check_refused(path, f'methods = ["cc", {never}]\n{head}', message)
 
 
 def test_a_panel_may_stand_in_some_scales_only(tmp_path):
@@ -267,9 +262,8 @@ def test_a_panel_may_stand_in_some_scales_only(tmp_path):
     )
     path.write_text(text)
     assert [[panel.name for panel in load_recipe(path, scale).panels] for scale in scales(path)] == [["a"], ["a", "b"]]
-    path.write_text(text.replace('scales = ["overnight"]', 'scales = ["overnigth"]'))
-    with pytest.raises(ValueError, match="has no scale overnigth; it has laptop, overnight"):
-        load_recipe(path)
+    misspelt = text.replace('scales = ["overnight"]', 'scales = ["overnigth"]')
+    check_refused(path, misspelt, "has no scale overnigth; it has laptop, overnight")
 
 
 def test_the_curves_are_the_runs_of_the_tables():

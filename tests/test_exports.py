@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from shell_tools import run
 
+from mogd.cli.exports import write_back
 from mogd.datasets.exports import FORMATS, read_export, write_export
 from mogd.datasets.exports.common import Resolved
 from mogd.datasets.tables import read_table
@@ -397,6 +398,14 @@ def test_from_an_export_to_resolved_labels_written_back(
     assert run(monkeypatch, tmp_path, *fit) == 0
     assert "48 with candidates, 12 clean" in capsys.readouterr().out
     assert run(monkeypatch, tmp_path, "predict", "model", name, "--out", "new.csv") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, tmp_path, "next", "model", "--table", name, "-n", "5", "--json") == 0
+    following = json.loads(capsys.readouterr().out)
+    assert len(following) == 5
+    assert {str(row["id"]) for row in following} < set(truth)
+    (tmp_path / "other.csv").write_text("id,text\n1,refund\n")
+    assert run(monkeypatch, tmp_path, "next", "model", "--table", "other.csv") == 1
+    assert "other.csv has no row" in capsys.readouterr().err
     out = f"back.{name.split('.')[1]}"
     assert run(monkeypatch, tmp_path, "disambiguate", "model", "--format", tool, "--out", out) == 1
     assert "name it by --from FILE" in capsys.readouterr().err
@@ -413,6 +422,46 @@ def test_from_an_export_to_resolved_labels_written_back(
     given = {id: label[0] for id, label in labels.items() if label}
     assert len(given) == (60 if tool == "prodigy" else 48)
     assert np.mean([truth[id] == label for id, label in given.items()]) > 0.95
+
+
+def resolved_rows(*ids: Any) -> dict[str, Any]:
+    """What `disambiguate` has of each row."""
+    columns = {"id": ids, "label": ["money"] * len(ids), "confidence": [0.9] * len(ids), "runner_up": [None] * len(ids)}
+    return {name: np.array(values) for name, values in (columns | {"clean": [False] * len(ids)}).items()}
+
+
+def test_what_cannot_be_written_back_is_one_sentence(tmp_path: Path) -> None:
+    export, table, out = tmp_path / "export.json", tmp_path / "t.csv", tmp_path / "back.json"
+    export.write_text(json.dumps(ARGILLA))
+    table.write_text("x,labels\n1,a\n")
+    rows = resolved_rows("a", "b")
+    with pytest.raises(ValueError, match=r"--format must be one of .*prodigy.*; got 'excel'"):
+        write_back(rows, "excel", export, None, out)
+    with pytest.raises(ValueError, match=r"t\.csv is no export of .*argilla"):
+        write_back(rows, None, table, None, out)
+    for records in (LABEL_STUDIO, PRODIGY, ARGILLA):  # an export of other tasks would go back as it came
+        export.write_text(json.dumps(records))
+        with pytest.raises(ValueError, match=r"no task of .*export\.json is a row of the model"):
+            write_back(resolved_rows("c"), None, export, None, out)
+    with pytest.raises(ValueError, match=r"--format argilla writes \.json or \.jsonl; got 'back\.csv'"):
+        write_back(rows, None, export, None, tmp_path / "back.csv")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["export.json", "t.csv"]
+
+
+def test_the_kind_of_the_written_file(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Lines on the standard output are Prodigy's alone; an export that is a table becomes one."""
+    rows, lines = resolved_rows("a", "b"), resolved_rows(-5, 6, 7)
+    (tmp_path / "argilla.json").write_text(json.dumps(ARGILLA))
+    (tmp_path / "prodigy.jsonl").write_text("\n".join(map(json.dumps, PRODIGY)))
+    pl.DataFrame(FLAT).write_parquet(tmp_path / "flat.parquet")
+    assert write_back(rows, None, tmp_path / "argilla.json", None, Path("-")) == "2 records for argilla"
+    found = json.loads(capsysbinary.readouterr().out)
+    assert [record["suggestions"]["topic"]["value"] for record in found] == ["money", "money"]
+    assert write_back(lines, None, tmp_path / "prodigy.jsonl", None, Path("-")) == "3 records for prodigy"
+    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert [record["accept"] for record in found] == [["money"]] * 3
+    write_back(rows, None, tmp_path / "flat.parquet", None, tmp_path / "back.parquet")
+    assert pl.read_parquet(tmp_path / "back.parquet")["id"].to_list() == [record["id"] for record in FLAT]
 
 
 def test_the_page_does_what_it_says(
@@ -433,3 +482,18 @@ def test_the_page_does_what_it_says(
     said, of = map(int, re.findall(r"prints `(\d+) of (\d+)", page)[0])
     assert rows == of
     assert abs(right - said) <= 3  # another machine may round otherwise
+
+
+def test_an_unknown_format_and_a_question_to_prodigy_are_refused() -> None:
+    with pytest.raises(ValueError, match="format must be one of label-studio, argilla, prodigy; got 'excel'"):
+        write_export("excel", PRODIGY, {})
+    with pytest.raises(ValueError, match="Prodigy asks one question in each file; got question='topic'"):
+        read_export(PRODIGY, "topic")
+
+
+def test_a_review_that_accepts_two_labels_is_not_sure() -> None:
+    both = PRODIGY[-1] | {"accept": ["money", "login"]}
+    found = read_export([*PRODIGY[:-1], both])
+    assert found is not None
+    assert found.clean is None
+    assert (7, "mail-ann", "money") in votes_of(found)

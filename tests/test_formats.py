@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,17 +45,18 @@ def columnar(kind: str) -> bytes:
     return content.getvalue()
 
 
-FILES = {
-    "t.csv": TEXT.encode(),
-    "t.csv.gz": gzip.compress(TEXT.encode()),
-    "t.tsv": TEXT.replace(",", "\t").encode(),
-    "bom.csv": TEXT.encode("utf-8-sig"),
-    "t.json": json.dumps(ROWS).encode(),
-    "t.jsonl": "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode(),
-    "t.jsonl.gz": gzip.compress("\n".join(map(json.dumps, ROWS)).encode()),
-    "t.xlsx": excel(),
-    "t.parquet": columnar("parquet"),
-    "t.feather": columnar("feather"),
+# each made when a test asks: a process whose polars has threads cannot be forked (tests/mutants.py)
+FILES: dict[str, Callable[[], bytes]] = {
+    "t.csv": lambda: TEXT.encode(),
+    "t.csv.gz": lambda: gzip.compress(TEXT.encode()),
+    "t.tsv": lambda: TEXT.replace(",", "\t").encode(),
+    "bom.csv": lambda: TEXT.encode("utf-8-sig"),
+    "t.json": lambda: json.dumps(ROWS).encode(),
+    "t.jsonl": lambda: "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode(),
+    "t.jsonl.gz": lambda: gzip.compress("\n".join(map(json.dumps, ROWS)).encode()),
+    "t.xlsx": excel,
+    "t.parquet": lambda: columnar("parquet"),
+    "t.feather": lambda: columnar("feather"),
 }
 
 
@@ -63,8 +65,8 @@ FILES = {
 def test_every_format_gives_the_same_rows(
     tmp_path: Path, name: str, standard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / name).write_bytes(FILES[name])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FILES[name])))
+    (tmp_path / name).write_bytes(FILES[name]())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FILES[name]())))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = read_table("-" if standard else tmp_path / name)
@@ -251,7 +253,7 @@ def test_damage_is_refused_in_one_sentence_or_read(tmp_path: Path, name: str) ->
     rng = np.random.default_rng(0)
     refused = []
     for _ in range(60):
-        content = bytearray(FILES[name])
+        content = bytearray(FILES[name]())
         place = int(rng.integers(len(content)))
         kind = rng.integers(3)
         if kind == 0:

@@ -21,7 +21,7 @@ WITHOUT_TORCH = ("datasets", "classical", "report")
 PAPERS = {algorithm.module for algorithm in ALGORITHMS.values()}
 
 # the part of the package, a folder or a single file -> the parts it may import beside itself; every part has a rule
-BELOW = {"candidates", "compressed", "evidence", "labels", "crowd", "metrics"}
+BELOW = {"candidates", "compressed", "evidence", "labels", "pooling", "crowd", "metrics"}
 FACE = BELOW | {"estimator", "algorithms", "classifier", "classical"}
 MAY_IMPORT = {
     "labels": set(),
@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "evidence": {"compressed", "labels"},
     "forms": {"compressed", "evidence", "labels"},
     "candidates": {"compressed", "evidence", "forms", "labels"},
-    "crowd": {"evidence"},
+    "pooling": {"evidence"},
+    "crowd": {"evidence", "pooling"},
     "metrics": {"compressed"},
     "wording": set(),
     "agreement": set(),
@@ -42,22 +43,26 @@ MAY_IMPORT = {
     "memory": set(),
     "optim": set(),
     "nextrows": {"candidates", "compressed"},
-    "datasets": BELOW | {"wording"},
+    "datasets": BELOW | {"arrowfiles", "wording"},
     "distributed": set(),
     "methods": BELOW | {"distributed"},
     "guard": {"candidates"},
-    "callbacks": {"methods", "datasets", "guard", "evidence", "crowd", "distributed"},
-    "config": {"methods"},
+    "callbacks": {"methods", "datasets", "guard", "evidence", "pooling", "crowd", "distributed"},
+    "config": {"compressed", "methods"},
     "rowsource": {"labels"},
     "arrowfiles": {"rowsource"},
     "estimator": BELOW | {"report", "rowsource"},  # `model.report()`, loaded when it is called
     "classical": BELOW | {"estimator"},
+    "fitchecks": {"compressed", "estimator", "methods", "rowsource"},
+    "tensors": {"compressed", "estimator", "methods", "callbacks", "nets", "rowsource"},
     "training": {"methods", "callbacks", "guard", "optim", "distributed"},
     "classifier": BELOW
     | {
         "estimator",
         "rowsource",
         "advice",
+        "fitchecks",
+        "tensors",
         "distributed",
         "methods",
         "callbacks",
@@ -83,7 +88,7 @@ MAY_IMPORT = {
     "tuning": {"algorithms", "selection"},
     "conformal": BELOW | {"estimator", "selection"},
     "evaluation": {"metrics", "conformal"},
-    "choice": {"candidates", "estimator", "algorithms", "selection"},
+    "choice": {"candidates", "estimator", "algorithms", "rowsource", "selection"},
     "experiments": FACE | {"datasets", "selection", "methods", "callbacks"},
     "report": {
         "compressed",

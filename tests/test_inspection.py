@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 from shell_tools import run
 
 from mogd.agreement import annotators, krippendorff_alpha
@@ -216,3 +217,67 @@ def test_labels_that_nobody_named_are_guessed(tmp_path: Path) -> None:
     path.write_text("say,ann,bob\none | two,cat,dog\nthree,dog,dog\nfour,cat,cat\nfive,dog,cat\n")
     with pytest.raises(ValueError, match=r'it looks like annotators=\["ann", "bob"\]'):  # a mark in free text is no set
         inspect_table(path)
+
+
+def test_pictures_are_looked_at_too(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{name}.png")
+    path = tmp_path / "t.csv"
+    path.write_text("file,labels\na.png,cat|dog\nb.png,dog\nc.png,cat\na.png,dog\n")
+    found = inspect_table(path, images=tmp_path)
+    assert found.features == 1
+    assert found.duplicates == {"rows": 2, "contradicting": 0}
+    assert not any("picture" in text or "png" in text for text in found.problems)
+    path.write_text("file,labels\na.png,cat|dog\nz.png,dog\nc.png,cat\nc.png,dog\n")
+    found = inspect_table(path, images=tmp_path)
+    assert any("z.png" in text for text in found.problems)
+    assert found.duplicates == {"rows": 2, "contradicting": 2}
+
+
+def test_clean_labels_outside_of_their_sets_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = [f"{i * i},{'a|b' if i < 6 else 'b|c'},{'a' if i < 9 else ''}" for i in range(12)]
+    path.write_text("\n".join(["x,labels,sure", *lines]) + "\n")
+    found = inspect_table(path, clean="sure")
+    assert found.truth_in_set == {"rows": 9, "held": 6, "share": 6 / 9}
+    said = "only 6 of 9 clean rows have their true label in the set, which most methods take for granted"
+    assert said in found.problems
+
+
+def test_clean_rows_without_a_set_say_nothing_of_the_sets(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("x,labels,sure\n1,a|b,\n2,b,\n4,,a\n7,,b\n")
+    found = inspect_table(path, clean="sure")
+    assert (found.truth_in_set, found.clean_rows) == (None, 2)
+    assert not any("true label in the set" in text for text in found.problems)
+
+
+def test_a_table_without_plain_features_has_no_duplicates_to_count(tmp_path: Path) -> None:
+    pl.DataFrame({"point": [[1.0, 2.0], [1.0, 2.0]], "labels": [["a", "b"], ["b"]]}).write_parquet(
+        tmp_path / "t.parquet"
+    )
+    found = inspect_table(tmp_path / "t.parquet")
+    assert found.duplicates == {}
+    assert any("column 'point' holds dates or lists" in text for text in found.problems)
+
+
+def test_warnings_are_not_lost_where_reading_fails(tmp_path: Path) -> None:
+    """They are findings of a table that is read; of one that is refused, they may say why."""
+    path, said = tmp_path / "t.csv", "has 1 lines without any cell"
+    path.write_text("x,labels\n1,a|b\n,\n2,b\n")
+    assert any(said in text for text in inspect_table(path).problems)
+    with pytest.warns(UserWarning, match=said), pytest.raises(ValueError, match="there is no column 'tags'"):
+        inspect_table(path, "tags")
+
+
+def test_the_screen_shows_a_few_annotators_and_pairs_only_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"w{i:02d}" for i in range(11)]
+    pl.DataFrame({"x": [1.5, 2.5, 9.5], **{name: ["a", "b", "a"] for name in names}}).write_csv(tmp_path / "t.csv")
+    assert run(monkeypatch, tmp_path, "inspect", "t.csv", "--annotators", ",".join(names)) == 0
+    shown = capsys.readouterr().out
+    assert "and 3 more: --json or --html" in shown
+    table = shown.partition("and 3 more")[0]
+    assert sum(line.split()[:1] in ([name] for name in names) for line in table.splitlines()) == 8
+    assert "confused" not in shown  # they agree on every row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ from mogd.callbacks.checkpoint_files import places, read_last
 from mogd.guard import all_finite
 from mogd.methods.base import Batch, Output
 from mogd.methods.pce import PCE
+
+
+@pytest.fixture(autouse=True)
+def python_handles_ctrl_c() -> Iterator[None]:
+    """A background job of a shell is started with Ctrl-C ignored, and so are the tests in it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("at", [1, 5, 8])

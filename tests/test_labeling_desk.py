@@ -14,11 +14,14 @@ from labeling_tools import LABELS, write_table
 from mogd import read_table
 from mogd.labeling.desk import Desk, Refused
 from mogd.labeling.features import features
+from mogd.labeling.pictures import find_picture
 from mogd.labeling.ranker import results
 from mogd.labeling.refit import HeldOut, Ranking
 from mogd.labeling.rows import read_rows
+from mogd.labeling.safety import Guard
 from mogd.labeling.server import TableWriter, check_out
 from mogd.labeling.store import Answer, Store, StoreError
+from mogd.labeling.view import RowView
 from mogd.labeling.worth import expected_gain
 
 
@@ -332,3 +335,92 @@ def test_the_database_is_plain_sqlite(tmp_path: Path) -> None:
     desk.store.close()
     with sqlite3.connect(tmp_path / "clean.csv.db") as connection:
         assert connection.execute("SELECT count(*) FROM answers").fetchone() == (1,)
+
+
+def test_rows_that_cannot_be_labelled_are_refused_by_the_option(tmp_path: Path) -> None:
+    path, votes, known = tmp_path / "t.csv", tmp_path / "votes.csv", tmp_path / "known.csv"
+    path.write_text("id,x,labels,none\na,1,cat|dog,\nb,2,dog,\n")
+    votes.write_text("task,worker,label\na,ann,cat\na,bob,cat\nb,ann,dog\na,cem,dog\n")
+    with pytest.raises(ValueError, match=r"t\.csv names no label at all: check --candidates or --annotators"):
+        read_rows(path, "none")
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere of pictures"):
+        read_rows(path, images=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="candidates come from --annotators or from --votes: give one of the two"):
+        read_rows(path, annotators=["labels"], votes=votes)
+    with pytest.raises(ValueError, match="name the column of candidate sets by --candidates, or the --annotators"):
+        read_rows(path, None)
+    known.write_text("id,label\na,cat\nz,dog\n")
+    with pytest.raises(ValueError, match=r"known\.csv names 'z', which is no row of the table"):
+        read_rows(path, clean=known)
+
+
+def test_votes_are_counted_and_leave_the_old_sets_out(tmp_path: Path) -> None:
+    path, votes = tmp_path / "t.csv", tmp_path / "votes.csv"
+    path.write_text("id,x,labels\na,1,cat|dog\nb,2,dog\nc,3,\n")
+    votes.write_text("task,worker,label\na,ann,cat\na,bob,cat\nb,ann,dog\na,cem,dog\n")
+    rows = read_rows(path, votes=votes)
+    assert rows.class_names == ["cat", "dog"]
+    assert rows.said == [{0: 2, 1: 1}, {1: 1}, {}]
+    assert rows.candidates.matrix.tolist() == [[True, True], [False, True], [True, True]]  # nobody has seen c
+    assert rows.frame.columns == ["x"]
+
+
+def test_the_longest_free_text_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = [
+        f"{i},a|b,short {i},this is the rather long text number {i},the same long text in every row" for i in range(40)
+    ]
+    path.write_text("\n".join(["id,labels,name,letter,foot", *lines]) + "\n")
+    assert read_rows(path).text == "letter"
+    assert read_rows(path, text="foot").text == "foot"
+    assert read_rows(path, ignore=["letter"]).text is None
+
+
+def test_a_fit_that_fails_is_told_and_a_later_one_mends_it(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    desk.use("too few labels")
+    assert desk.refit_problem == "The answers could not be fitted (too few labels). Labelling goes on."
+    desk.use(Ranking(np.arange(12), {}))
+    assert desk.refit_problem is None
+
+
+def test_a_row_that_was_answered_meanwhile_is_not_skipped(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    given = first_choice(desk.next("ann", "1"))
+    desk.answer("bob", "1", **given)
+    following = desk.skip("ann", "1", given["row"])
+    assert desk.store.skips("ann") == {}
+    assert following["item"]["row"] != given["row"]
+
+
+def test_the_columns_come_by_how_far_the_row_is_from_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = [f"{i},a|b,7,{'red' if i else 'blue'},{100 if i == 0 else i % 2},{i % 2}" for i in range(20)]
+    path.write_text("\n".join(["id,labels,same,colour,far,near", *lines]) + "\n")
+    shown = RowView(read_rows(path)).of(0, None, None)
+    names = [name for name, _ in shown["columns"]]
+    assert (names[0], names[-1]) == ("far", "near")  # a category counts as one standard deviation
+    assert dict(shown["columns"])["colour"] == "blue"
+
+
+def test_a_picture_that_is_too_large_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,labels,file\n1,a|b,0.png\n")
+    (tmp_path / "0.png").write_bytes(b"x" * 100)
+    rows = read_rows(path, images=tmp_path)
+    assert find_picture(rows, 0) == tmp_path.resolve() / "0.png"
+    monkeypatch.setattr("mogd.labeling.pictures.MOST_BYTES", 99)
+    with pytest.raises(FileNotFoundError, match=r"0\.png is larger than 0 MB, so it is not shown"):
+        find_picture(rows, 0)
+
+
+def test_a_place_without_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*new to write clean\.csv into: make it first"):
+        check_out(tmp_path / "new" / "clean.csv")
+
+
+def test_beyond_this_machine_its_own_name_is_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Desk")
+    monkeypatch.setattr("socket.getfqdn", lambda: "desk.example.org")
+    assert {"desk", "desk.example.org"} <= Guard("0.0.0.0", "x" * 32).hosts
+    assert "desk" not in Guard().hosts

@@ -9,17 +9,18 @@ import pytest
 import mogd
 from mogd import memory
 
-PAGES = 10 * 48_000_000 // 4096
-COUNT = """
+BLOCKS = 30
+PAGES = BLOCKS * 48_000_000 // 4096
+COUNT = f"""
 import resource, torch
 from mogd import memory
 
-def page_faults(wanted):  # of ten blocks of 48 MB that come and go
+def page_faults(wanted):  # of {BLOCKS} blocks of 48 MB that come and go
     x = torch.ones(12_000_000)
     with memory.kept(wanted):
         x * 2
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(10):
+        for _ in range({BLOCKS}):
             x * 2
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 """

@@ -9,6 +9,7 @@ import torch
 from forms_tools import sets_of
 from torch import nn
 
+from mogd import PartialLabelClassifier
 from mogd.methods.base import Batch, Output, TrainingData
 from mogd.methods.cc import CC
 from mogd.methods.common import fresh_logits
@@ -18,6 +19,7 @@ from mogd.methods.exp import EXP
 from mogd.methods.ga import GA, valid_prior
 from mogd.methods.lws import LWS
 from mogd.methods.mse import MSE
+from mogd.methods.pce import PCE
 from mogd.methods.pop import POP
 from mogd.methods.proden import PRODEN
 from mogd.methods.rc import RC
@@ -423,3 +425,16 @@ def test_lws_cross_entropy_stays_finite_where_a_label_outside_is_certain():
     batch = SimpleNamespace(candidates=candidates, index=torch.tensor([0]))
     (loss,) = method.losses(SimpleNamespace(logits=torch.tensor([[200.0, 0.0]])), None, batch)
     assert loss == pytest.approx(200 - np.log(torch.finfo(torch.float32).eps), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (PCE(reduction="max"), "reduction must be 'mean' or 'sum'; got 'max'"),
+        (LWS(surrogate="hinge"), "surrogate must be 'sigmoid' or 'cross-entropy'; got 'hinge'"),
+    ],
+)
+def test_a_loss_that_is_not_there_is_named(method, said):
+    rows, sets = np.eye(3), np.eye(3, dtype=bool)
+    with pytest.raises(ValueError, match=said):
+        PartialLabelClassifier(method, epochs=1, callbacks=()).fit(rows, sets)

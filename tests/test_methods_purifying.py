@@ -24,9 +24,10 @@ def cross_entropy_of(z, weight):
     return -sum(w * np.log(p) for w, p in zip(weight, probabilities(z), strict=True))
 
 
+@pytest.mark.parametrize("warmup", [3, 4])
 @pytest.mark.usefixtures("both_forms")
-def test_pop_purifies_by_the_mean_of_a_window_and_never_gives_back():
-    method = POP(threshold=0.15, growth=0.5, window=2, warmup_epochs=3)
+def test_pop_purifies_by_the_mean_of_a_window_and_never_gives_back(warmup):
+    method = POP(threshold=0.15, growth=0.5, window=2, warmup_epochs=warmup)
     net, data = make_problem()
     given = data.candidates[:].clone()
     method.start(net, data, torch.Generator())
@@ -47,7 +48,7 @@ def test_pop_purifies_by_the_mean_of_a_window_and_never_gives_back():
         weights = [normalised(r, s) for r, s in zip(z, sets, strict=True)]
         np.testing.assert_allclose(confidence, weights, rtol=1e-10, atol=1e-14)
         seen.append(weights)
-        if epoch >= 3 and epoch % 2 == 0:
+        if epoch >= warmup and epoch % 2 == 0:
             mean = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in zip(*seen[-2:], strict=True)]
             left = [
                 [m and v / max(row) >= threshold for v, m in zip(row, s, strict=True)]

@@ -47,7 +47,7 @@ def test_paper_form_by_hand() -> None:
 
 
 def test_default_form_by_hand() -> None:
-    """w ∝ posterior · exp(strength · s · share · alignment / rms), with s and rms from the two halves, share 3."""
+    """w ∝ posterior · exp(strength · s · share · alignment / rms), with s and rms from the two halves, share 1.5."""
     with torch.random.fork_rng():
         torch.random.manual_seed(2)
         model = mlp((6,), 4, hidden=(8,), dropout=0.0, batch_norm=False).double()
@@ -70,8 +70,38 @@ def test_default_form_by_hand() -> None:
     assert 0 < s <= 1
     for i in range(len(batch.x)):
         members = batch.candidates[i]
-        expected = torch.softmax((logits[i] + 0.7 * s * 3 * both[i] / rms)[members], dim=0)
+        expected = torch.softmax((logits[i] + 0.7 * s * 1.5 * both[i] / rms)[members], dim=0)
         torch.testing.assert_close(confidence[i][members], expected)
+
+
+def test_head_form_by_hand() -> None:
+    """The same over the last layer of a deeper network: −F Gᵀ in place of the tangent, F what enters it."""
+    with torch.random.fork_rng():
+        torch.random.manual_seed(2)
+        model = mlp((6,), 4, hidden=(8,), dropout=0.0, batch_norm=False).double()
+    method = MoGD(strength=0.7, meta="head")
+    batch, data = begin(method, model, m=40)
+    confidence = method.train_batch(model, batch, lambda loss: None)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    halves = []
+    for part in (order[:20], order[20:]):
+        loss = cross_entropy(model(data.clean_x[part]), data.clean_y[part])
+        weight, bias = torch.autograd.grad(loss, [*model.head.parameters()])
+        halves.append(-(model.body(batch.x) @ weight.T + bias).detach())
+    a, b, count = 0.0, 0.0, 0
+    for i in range(len(batch.x)):
+        members = batch.candidates[i]
+        if members.sum() > 1:
+            first, second = (h[i][members] - h[i][members].mean() for h in halves)
+            a += float((first * second).sum())
+            b += float((((first + second) / 2) ** 2).sum())
+            count += int(members.sum())
+    s, rms = min(max(a / b, 0.0), 1.0), (b / count) ** 0.5
+    assert 0 < s <= 1
+    for i in range(len(batch.x)):
+        members = batch.candidates[i]
+        move = 0.7 * s * 1.5 * (halves[0][i] + halves[1][i]) / 2 / rms
+        torch.testing.assert_close(confidence[i][members], torch.softmax((model(batch.x)[i] + move)[members], dim=0))
 
 
 def test_without_strength_the_prior_remains() -> None:
@@ -93,9 +123,9 @@ def test_running_prior_is_the_posterior_of_the_last_visit() -> None:
     torch.testing.assert_close(second, torch.softmax(model(batch.x).masked_fill(~batch.candidates, -torch.inf), dim=1))
 
 
-@pytest.mark.parametrize(("m", "step"), [(10, 0.5), (40, 2.0), (100, 3.0)])
+@pytest.mark.parametrize(("m", "step"), [(10, 0.5), (25, 1.25), (100, 1.5)])
 def test_a_step_is_as_long_as_clean_rows_are_many(m: int, step: float) -> None:
-    """10 clean rows beside 400 count half as much as 20, 40 twice as much, and any number three times at most."""
+    """10 clean rows beside 400 count half as much as 20, 25 count 1.25 times, and any number 1.5 times at most."""
     model = linear((6,), 4).double()
     found = []
     for strength, share in ((1.0, None), (step, 1.0)):
@@ -243,11 +273,18 @@ def test_the_printed_form_keeps_its_clean_rows_out_of_training() -> None:
     assert assumed.config_["callbacks"] == []
 
 
-@pytest.mark.parametrize(("name", "value"), [("prior", "flat"), ("normalize", "max"), ("meta", "body")])
-def test_wrong_choice_is_named(name: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        *(("prior", "flat", "one of .*flat"), ("normalize", "max", "one of .*max"), ("meta", "body", "one of .*body")),
+        *(("beta", value, "a number of 0 or more; got") for value in ("abc", -1)),
+        *(("strength", value, "a number of 0 or more; got") for value in (-1.0, None, True)),
+    ],
+)
+def test_wrong_choice_or_number_is_named(name: str, value: object, said: str) -> None:
     x, candidates, y = digits()
     model = PartialLabelClassifier(MoGD(**{name: value}), epochs=1)
-    with pytest.raises(ValueError, match=f"{name} must be one of .*{value}"):
+    with pytest.raises(ValueError, match=f"{name} must be {said}"):
         model.fit(x[10:], candidates[10:], X_val=x[:10], y_val=y[:10])
 
 
@@ -266,19 +303,6 @@ def test_clean_rows_come_from_rows_with_one_candidate_when_none_are_given() -> N
         PartialLabelClassifier(epochs=1).fit(x[~single], candidates[~single])
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("beta", "abc"), ("beta", -1), ("strength", -1.0), ("strength", None), ("strength", True)),
-    ],
-)
-def test_wrong_number_is_named(name: str, value: object) -> None:
-    x, candidates, y = digits()
-    model = PartialLabelClassifier(MoGD(**{name: value}), epochs=1)
-    with pytest.raises(ValueError, match=f"{name} must be a number of 0 or more; got"):
-        model.fit(x[10:], candidates[10:], X_val=x[:10], y_val=y[:10])
-
-
 def test_a_shrunken_step_leaves_classes_without_clean_rows_alone() -> None:
     data = SimpleNamespace(guides=(torch.zeros(3, 1), torch.tensor([0, 1, 1])), n_classes=4, n_partial=2)
     candidates = torch.tensor([[True, True, True, False], [True, True, False, True]])
@@ -287,3 +311,12 @@ def test_a_shrunken_step_leaves_classes_without_clean_rows_alone() -> None:
     assert (move[:, 2:] == 0).all()
     assert (move[:, :2] != 0).all()
     assert torch.allclose(move[:, 0], -move[:, 1])  # less the mean over the two that are compared
+
+
+def test_a_step_that_is_not_shrunken_is_scaled_by_all_candidates() -> None:
+    data = SimpleNamespace(guides=(torch.zeros(3, 1), torch.tensor([0, 1, 1])), n_classes=4, n_partial=2)
+    candidates = torch.tensor([[True, True, True, False], [True, True, False, True]])
+    values = torch.arange(8.0).reshape(2, 4) ** 2
+    move = StepRule(1.0, None, False, data)([values], SimpleNamespace(candidates=candidates))  # type: ignore[arg-type]
+    centred = torch.cat([values[i][candidates[i]] - values[i][candidates[i]].mean() for i in range(2)])
+    torch.testing.assert_close(move, values / centred.square().mean().sqrt())

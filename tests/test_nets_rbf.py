@@ -131,7 +131,7 @@ def test_features_computed_once_train_the_same_head(monkeypatch: pytest.MonkeyPa
     X, y = rings(100, 0)
     options = {"backbone": "rbf", "epochs": 3, "random_state": 0, "dtype": "float64"}
     once = PartialLabelClassifier("pce", **options).fit(X, y)
-    monkeypatch.setattr("mogd.classifier.FEATURE_BYTES", 0)
+    monkeypatch.setattr("mogd.tensors.FEATURE_BYTES", 0)
     each = PartialLabelClassifier("pce", **options).fit(X, y)
     np.testing.assert_allclose(once.predict_proba(X), each.predict_proba(X), atol=1e-12)
 

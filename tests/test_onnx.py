@@ -50,6 +50,14 @@ def given_by(session: onnxruntime.InferenceSession, rows: np.ndarray) -> np.ndar
     return session.run(["probabilities"], {"X": rows})[0]
 
 
+class OneLayer(nn.Module):
+    """A network of one's own, but for its forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+
 def test_every_backbone_is_tried() -> None:
     assert set(SMALL) == set(BACKBONES)
 
@@ -93,11 +101,7 @@ def test_bfloat16_is_written_as_float32_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_network_of_ones_own_with_names_and_a_loaded_model(tmp_path: Path) -> None:
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(64, 10)
-
+    class Own(OneLayer):
         def forward(self, x: Any) -> Any:
             return self.layer(x / 16).relu() * 3
 
@@ -112,11 +116,7 @@ def test_a_network_of_ones_own_with_names_and_a_loaded_model(tmp_path: Path) -> 
 
 
 def test_what_torch_cannot_write_is_said(tmp_path: Path) -> None:
-    class Unwritable(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(64, 10)
-
+    class Unwritable(OneLayer):
         def forward(self, x: Any) -> Any:
             return self.layer(x) + torch.linalg.eigvals(x[:1].T @ x[:1]).abs().sum()  # ONNX has no eigenvalues
 

@@ -15,6 +15,7 @@ def test_the_page_shows_the_figures_of_the_file(tmp_path: Path) -> None:
     steps = {"plain": 0.001, "mogd, default": 0.002}
     curve = {"sizes": [10, 20], "seconds": [1.0, 2.0], "MiB": [3.0, 3.0], "exponents": [1.0, 0.0]}
     seconds = {"processor": 2.0, "clock": 3.0}
+    late = {"processor": None, "clock": None}
     found = {
         "quick": True,
         "commit": "abcdef0123",
@@ -23,7 +24,7 @@ def test_the_page_shows_the_figures_of_the_file(tmp_path: Path) -> None:
         "steps": {"linear": steps},
         "plain": {"IPAL, a fit": {"ours": 1.0, "plain": 4.0}},
         "growth": {"n": curve},
-        "threads": {"idle, auto": seconds, "busy, auto": {"processor": 3.0, "clock": 9.0}},
+        "threads": {"idle, auto": seconds, "busy, auto": {"processor": 3.0, "clock": 9.0}, "busy, 2": late},
         "predict": {"linear": 1000.0},
     }
     performance_page.write(found, tmp_path)
@@ -31,6 +32,7 @@ def test_the_page_shows_the_figures_of_the_file(tmp_path: Path) -> None:
     assert "| linear 784→10, b = 256 | 1.00 | 2.00 |" in page
     assert "| IPAL, a fit | 1.000 | 4.000 | 0.25 |" in page
     assert "by default: 1.50" in page
+    assert "| busy, 2 | given up | given up |" in page
     for name in ("n-seconds.svg", "n-mib.svg"):
         assert f"(performance/{name})" in page
         assert "var(" not in (tmp_path / "performance" / name).read_text(encoding="utf-8")

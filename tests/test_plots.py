@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any
 
@@ -63,3 +64,15 @@ def test_without_matplotlib_the_extra_is_named(model: Any, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'mogd\[plots\]'"):
         plots.confidence(model)
+
+
+def test_calibration_is_drawn_at_the_models_temperature(model: Any, data: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = data[0][600:], data[1][600:]
+    calibrated = copy.copy(model)
+    calibrated.calibration_ = mogd.conformal.Calibration(np.full((2, 10), 0.1), np.array([0, 1]), 50.0)
+    plain, drawn = plots.calibration(model, X, y), plots.calibration(calibrated, X, y)
+    sure = [np.max(ax.containers[0].lines[0].get_xdata()) for ax in (plain, drawn)]
+    assert sure[0] > 0.9
+    assert sure[1] < 0.3  # so hot that every class is nearly as probable as any other
+    for ax in (plain, drawn):
+        pyplot.close(ax.figure)

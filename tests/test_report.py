@@ -25,7 +25,7 @@ from mogd.report.docs import END, fill, read_notes
 from mogd.report.markup import Markup, el
 from mogd.report.names import panel_title
 from mogd.report.sections import Section, ordered_labels, sections
-from mogd.report.svg import spread, styles, ticks
+from mogd.report.svg import linear, spread, styles, ticks
 from mogd.report.table import Cell, Table, to_csv
 from mogd.report.write import FORMATS, figures, render
 
@@ -390,8 +390,90 @@ def test_the_shell_says_what_is_wrong(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["report", str(empty), "--format", "pdf"], catch_exceptions=False)
 
 
+def test_the_shell_names_files_that_are_not_there(tmp_path: Path) -> None:
+    path, out = tmp_path / "records.jsonl", tmp_path / "r.md"
+
+    def report(*arguments: object) -> None:
+        CliRunner().invoke(app, ["report", *map(str, arguments)], catch_exceptions=False)
+
+    with pytest.raises(FileNotFoundError, match=r"there is no .*records\.jsonl: run `mogd bench` first"):
+        report(path)
+    path.write_text("".join(json.dumps(r) + "\n" for r in grid()))
+    with pytest.raises(ValueError, match=r"--out must end in \.html, \.md, \.tex, \.csv, or --format say .*'.*r\.txt'"):
+        report(path, "--out", tmp_path / "r.txt")
+    for option in ("--notes", "--paper", "--fill"):
+        with pytest.raises(FileNotFoundError, match=r"there is no .*nowhere$"):
+            report(path, "--out", out, option, tmp_path / "nowhere")
+    assert not out.exists()
+
+
+def test_the_shell_writes_the_charts_of_a_page(tmp_path: Path) -> None:
+    path, out = tmp_path / "records.jsonl", tmp_path / "r.html"
+    path.write_text("".join(json.dumps(r) + "\n" for r in everything()))
+    done = CliRunner().invoke(app, ["report", str(path), "--out", str(out), "--pictures", str(tmp_path / "p")])
+    assert done.exit_code == 0, done.output
+    written = sorted((tmp_path / "p").glob("*.svg"))
+    assert f"p: {len(written)} charts" in done.output.replace("\n", "")
+    assert len(written) > 3
+    assert all(f'id="{file.stem}' in out.read_text() for file in written)
+
+
+def test_runs_that_a_sample_confirmed_are_counted_below_the_table() -> None:
+    records = grid()
+    for r in records[:3]:
+        r |= {"code": "older", "confirmed": r["code"]}
+    (found,) = sections(records)
+    assert found.table.footnotes[0] == (
+        f"3 of the table's {len(records)} runs are older than a change of their code that gave a sample of them again "
+        "to the last digit."
+    )
+    assert not any("†" in note for note in found.table.footnotes)
+
+
+def test_a_sweep_has_lines_of_two_points_or_more() -> None:
+    """Settings that are words, one value alone and a method that failed everywhere but once make no line."""
+    over = {"recipe": "own", "panel": "q", "dataset": "fashion-mnist"}
+    made = [record("cc", **over, setting={"q": q, "kind": "pair"}) for q in (0.1, 0.5)]
+    made += [record("rc", **over, setting={"q": 0.1, "kind": "pair"})]
+    made += [record("rc", **over, setting={"q": 0.5, "kind": "pair"}, error="ValueError: diverged")]
+    (found,) = sections(made)
+    (sweep,) = found.sweeps
+    assert [(line.label, list(line.x)) for line in sweep.lines] == [("CC", [0.1, 0.5])]
+    (alone,) = sections([record("cc", **over, setting={"q": 0.1})])
+    assert alone.sweeps == []
+
+
 def test_the_page_knows_the_markdown_of_notes(records: list[dict[str, Any]], made: list[Section]) -> None:
     note = "**Best** of [all](methods/cc.md), by `2 * 3`\nlines <b>.\n\n- one,\n  *two*\n- **three**"
     shown = render("html", made, records, {"fashion-linear": note}, "mogd report")
     assert "<p><strong>Best</strong> of all, by <code>2 * 3</code> lines &lt;b&gt;.</p>" in shown
     assert "<ul><li>one, *two*</li><li><strong>three</strong></li></ul>" in shown
+
+
+def test_facts_of_a_data_set_of_ones_own_and_facts_that_are_not_known() -> None:
+    what = {"recipe": "characteristics", "label": "characteristics", "fold": None}
+    made = [record("describe", dataset="lost", metrics={"n_rows": 1122, "n_classes": 16}, **what)]
+    made += [record("describe", dataset="own.npz", metrics={"n_rows": 90}, **what)]
+    (found,) = sections(made)
+    rows = [cells for _, cells in found.table.rows]
+    assert (rows[0][0].text, rows[0][0].paper) == ("1,122", "1,122")
+    assert (rows[1][0].text, rows[1][0].paper, rows[1][1]) == ("90", None, None)
+
+
+def test_lines_need_two_epochs_in_common_and_histograms_a_row() -> None:
+    runs = [record("cc", curve=True, seed=seed) for seed in (0, 1)]
+    assert [line.label for line in series.curves(runs)] == ["CC"]
+    runs[1]["curve"] = runs[1]["curve"][:1]
+    assert series.curves(runs) == []
+    runs[0]["confidence_histogram"] = runs[1]["confidence_histogram"] = [0] * 20
+    assert series.histograms(runs) == {}
+
+
+def test_one_value_stands_in_the_middle_of_its_scale() -> None:
+    assert linear((3, 3), (0, 100))(3) == 50
+    assert linear((0, 4), (0, 100))(3) == 75
+
+
+def test_an_unknown_format_is_named(made: list[Section], records: list[dict[str, Any]]) -> None:
+    with pytest.raises(ValueError, match="format must be one of html, md, latex, csv; got 'pdf'"):
+        render("pdf", made, records, {}, "mogd report")

@@ -94,6 +94,17 @@ def test_the_same_data_is_answered_once_by_the_largest_scale() -> None:
     assert choice.accuracy == pytest.approx(0.83, abs=0.01)
 
 
+def test_a_method_without_a_rival_is_not_called_first() -> None:
+    alone = paired("mogd", 0.90, 6, params=LINEAR, scale="paper")
+    compared = [*paired("mogd", 0.80, 6, params=LINEAR), *paired("cc", 0.81, 6, params=LINEAR)]
+    (choice,) = answer.choices(sections([*alone, *compared]))
+    assert choice.label == "CC"  # the smaller table compares
+    other = paired("mogd", 0.90, 6, params=MLP, dataset="birdsong", recipe="other", panel="other")
+    said = answer.sentence(answer.choices(sections([*compared, *other])))
+    assert said.startswith("CC is first on the one kind of data.")
+    assert said.endswith("1 more has nothing to compare yet.")
+
+
 @pytest.mark.parametrize("form", ["html", "md"])
 def test_the_answer_comes_first_the_ablation_last(form: str) -> None:
     made = [r | {"params": LINEAR} for r in [*everything(), *paired("mogd", 0.8, 2, recipe="ablation", panel="a")]]

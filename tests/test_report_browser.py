@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser_tools import CLIPPED, OPEN_ALL, barriers
+from browser_tools import CLIPPED, OPEN_ALL, barriers, overheard
 from playwright.sync_api import Browser, Page
 from report_records import everything
 
@@ -72,12 +72,7 @@ def contrast(one: str, other: str) -> float:
 
 def test_it_is_silent_and_asks_the_network_for_nothing(browser: Browser, address: str) -> None:
     page = browser.new_page()
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
+    said, asked = overheard(page)
     page.goto(address)
     page.evaluate(OPEN_ALL)
     page.get_by_role("button").click()

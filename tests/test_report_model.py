@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from browser_tools import CLIPPED, OPEN_ALL, barriers
+from browser_tools import CLIPPED, OPEN_ALL, barriers, overheard
 from PIL import Image
 from playwright.sync_api import Browser
 from sklearn.datasets import load_digits
@@ -89,6 +89,18 @@ def test_a_better_baseline_is_named_first() -> None:
 def test_without_anything_measured_the_page_says_how_to_measure() -> None:
     page = model_page(facts()).html
     assert "was not measured: fit it with <code>--calibrate</code>" in page
+
+
+def test_what_the_fit_compared_on_the_clean_rows_is_the_answer() -> None:
+    found = facts(settings={"judged": {"rows": 50, "right": {"majority": 34.5, "dawid-skene": 35.0, "mogd": 45.0}}})
+    shares = {name: (share.hits, share.n) for name, share in found.judged().items()}
+    assert next(iter(shares.items())) == ("MoGD", (45, 50))
+    assert sorted(shares.values()) == [(34, 50), (35, 50), (45, 50)]
+    page = model_page(found).html
+    assert "<strong>90.0 %</strong>" in page
+    assert "on 50 clean rows, each judged by a fit that did not know its label); more than " in page
+    assert "was not measured" not in page
+    assert facts(title="CC", settings=found.settings).judged() == {}
 
 
 def test_only_the_models_own_bar_stands_out() -> None:
@@ -186,6 +198,13 @@ def test_the_longest_text_is_found(folder: Path) -> None:
     assert set(rows.votes) == {"ann"}
 
 
+def test_an_export_shows_the_texts_of_its_tasks(tmp_path: Path) -> None:
+    text = "where is my parcel, it should have been here on Monday"
+    tasks = [{"id": i, "data": {"text": f"{text} {i}"}, "annotations": []} for i in range(3)]
+    (tmp_path / "tasks.json").write_text(json.dumps(tasks), encoding="utf-8")
+    assert read_rows(tmp_path / "tasks.json").text == {str(i): f"{text} {i}" for i in range(3)}
+
+
 def test_options_of_a_table_need_one(folder: Path) -> None:
     with pytest.raises(ValueError, match="belong to a table: name it by --table"):
         CliRunner().invoke(app, ["report", str(folder / "model"), "--truth", "truth"], catch_exceptions=False)
@@ -196,12 +215,7 @@ def test_options_of_a_table_need_one(folder: Path) -> None:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light")])
 def test_in_a_browser(browser: Browser, address: str, width: int, scheme: Any) -> None:
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
+    said, asked = overheard(page)
     page.goto(address)
     page.evaluate(OPEN_ALL)
     assert said == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
+from rows_tools import clusters
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import mogd
 import mogd.classifier
 import mogd.estimator
 import mogd.methods.meta
+import mogd.methods.rows
+import mogd.tensors
 from mogd import PartialLabelClassifier, arrowfiles, rowsource
 from mogd.algorithms import ALGORITHMS, make
 from mogd.arrowfiles import open_rows, read_column
@@ -30,13 +36,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:no clean rows were given", "igno
 SPARSE = {"plsvm", "majority", "dawid-skene"}
 
 
-def problem(n: int = 300, k: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(5)
-    y = rng.integers(0, k, n)
-    x = (rng.normal(size=(k, 8))[y] + rng.normal(size=(n, 8))).astype(np.float32)
-    sets = rng.random((n, k)) < 0.3
-    sets[np.arange(n), y] = True
-    return x, y, sets
+def problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return clusters(5, n=300, d=8, k=4)
 
 
 def classifier(method: str = "mogd", **params: Any) -> PartialLabelClassifier:
@@ -53,7 +54,6 @@ def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.memmap:
     """The training rows in a file."""
     monkeypatch.setattr(rowsource, "MAPPED_BYTES", 0)
     monkeypatch.setattr(rowsource, "BLOCK_CELLS", 8 * 50)
-    monkeypatch.setattr(rowsource, "RESIDENT_ROWS", 20)
     np.save(tmp_path / "x.npy", problem()[0][40:])
     return np.load(tmp_path / "x.npy", mmap_mode="r")
 
@@ -100,7 +100,7 @@ def test_scaling_is_computed_in_one_pass(scale: str, mapped: np.memmap, folder: 
     np.testing.assert_allclose(there.predict_proba(mapped), here.predict_proba(x[40:]), atol=1e-5)
 
 
-def test_mapped_rows_are_gathered_and_given_back(mapped: np.memmap) -> None:
+def test_mapped_rows_are_read_from_their_file(mapped: np.memmap) -> None:
     rows, x = LazyRows(rowsource.MappedRows(mapped)), problem()[0][40:]
     assert rows.shape == (260, 8)
     for index in (slice(3, 40), slice(250, None), slice(0, 0), np.array([7, 259, 0, 7]), np.arange(260) % 3 == 0):
@@ -109,8 +109,77 @@ def test_mapped_rows_are_gathered_and_given_back(mapped: np.memmap) -> None:
     assert np.array_equal(behind[np.array([262, 4, 260])], x[[2, 4, 0]])
     assert np.array_equal(behind[255:265], np.concatenate([x, x[:5]])[255:265])
     assert np.array_equal(np.concatenate([block for _, block in behind.blocks()]), np.concatenate([x, x[:5]]))
-    part = mapped[10:200]  # a part of a mapped array is one too
-    assert np.array_equal(LazyRows(rowsource.MappedRows(part))[np.array([3, 1])], x[[13, 11]])
+    for part in (np.s_[10:200], np.s_[10:200:3], np.s_[::-1], np.s_[5:, 2:6], np.s_[5:, ::2]):  # are mapped arrays too
+        own = LazyRows(rowsource.MappedRows(mapped[part]))
+        assert np.array_equal(own[np.array([3, 1])], x[part][[3, 1]])
+        assert np.array_equal(own[2:20], x[part][2:20])
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_mapped_array_whose_file_is_gone_is_read_through_the_map(
+    change: str, mapped: np.memmap, tmp_path: Path
+) -> None:
+    if change == "removed":
+        (tmp_path / "x.npy").unlink()
+    else:
+        np.save(tmp_path / "other.npy", np.zeros_like(mapped))
+        (tmp_path / "other.npy").replace(tmp_path / "x.npy")
+    rows = LazyRows(rowsource.MappedRows(mapped))
+    assert np.array_equal(rows[np.array([7, 3])], problem()[0][[47, 43]])
+    assert np.array_equal(rows[2:9], problem()[0][42:49])
+
+
+def test_a_file_that_is_shortened_is_refused(mapped: np.memmap, tmp_path: Path) -> None:
+    rows = LazyRows(rowsource.MappedRows(mapped))
+    with (tmp_path / "x.npy").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(OSError, match="was shortened while it was read"):
+        rows[250:260]
+
+
+FIT_FROM_DISK = """
+import sys
+import numpy as np
+from mogd import PartialLabelClassifier, arrowfiles, open_rows, rowsource
+arrowfiles.WINDOW_BYTES = 2**23
+rowsource.BLOCK_CELLS, rowsource.MAPPED_BYTES = 2**20, 0
+y = np.arange(150_000) % 4
+sets = np.eye(4, dtype=bool)[y] | np.eye(4, dtype=bool)[(y + 1 + y % 3) % 4]
+def fit(X, n):
+    model = PartialLabelClassifier("cc", scale="standard", epochs=1, batch_size=3000, random_state=0, n_threads=1)
+    model.fit(X[:n] if n < len(y) else X, sets[:n]).predict(X[:1000])
+def peak():
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
+X = np.load(sys.argv[1], mmap_mode="r") if sys.argv[1].endswith("npy") else open_rows(sys.argv[1])
+fit(np.asarray(X[:9_000]), 9_000)
+before = peak()
+fit(X, len(y))
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says what a process has held")
+@pytest.mark.parametrize("kind", ["mapped", "parquet"])
+def test_a_fit_from_the_disk_does_not_hold_the_rows(kind: str, tmp_path: Path) -> None:
+    """Of 146 MiB; CC resolves the rows after its last epoch, by a pass over them all."""
+    x = np.random.default_rng(0).standard_normal((150_000, 256), dtype=np.float32)
+    if kind == "mapped":
+        path = tmp_path / "x.npy"
+        np.save(path, x)
+    else:
+        path = tmp_path / "x.parquet"
+        table = pa.table(
+            [pa.array(column) for column in np.ascontiguousarray(x.T)], names=[f"f{k}" for k in range(256)]
+        )
+        pq.write_table(table, path, row_group_size=5_000, compression="none", use_dictionary=False)
+    done = subprocess.run(
+        [sys.executable, "-c", FIT_FROM_DISK, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert float(done.stdout) < 75  # MiB
 
 
 def test_a_private_copy_keeps_what_was_written(tmp_path: Path, mapped: np.memmap) -> None:
@@ -155,6 +224,19 @@ def test_every_row_once_an_epoch_a_window_after_the_other(folder: Path) -> None:
     everywhere = torch.randperm(300)  # is read, but not kept
     assert np.array_equal(x[everywhere].numpy(), whole[everywhere.numpy()])
     assert len(source.kept) < len(source.groups)
+
+
+def test_a_pass_over_files_reads_every_group_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after an epoch, which visits them in another order."""
+    rows = open_rows(folder)
+    source: Any = rows.source
+    rows.windows(np.random.default_rng(0))
+    loaded: list[int] = []
+    load = source._load
+    monkeypatch.setattr(source, "_load", lambda group: [loaded.append(group), load(group)][1])
+    whole = np.concatenate([block for _, block in rows.blocks()])
+    assert np.array_equal(whole, problem()[0][40:])
+    assert loaded == [*range(12)]
 
 
 def test_training_from_files_learns_as_much(folder: Path) -> None:
@@ -267,6 +349,25 @@ def test_text_without_a_dense_copy() -> None:
         PartialLabelClassifier("cc").fit(X, sets)
 
 
+def test_sparse_rows_are_resolved_without_a_dense_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, _, sets = problem()
+    monkeypatch.setattr(mogd.methods.rows, "CELLS_AT_ONCE", 8 * 50)
+    monkeypatch.setattr(mogd.methods.rows, "ROWS_AT_ONCE", 50)
+    seen = []
+    taken = mogd.methods.rows.CompressedRows.__getitem__
+
+    def noted(self: Any, index: Any) -> Any:
+        found = taken(self, index)
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(mogd.methods.rows.CompressedRows, "__getitem__", noted)
+    there = classifier("cc").fit(sp.csr_array(x), sets)
+    here = classifier("cc").fit(x, sets)
+    assert max(seen) <= 50
+    np.testing.assert_allclose(there.confidence_, here.confidence_, atol=1e-6)
+
+
 def test_sparse_rows_are_calibrated_and_saved(tmp_path: Path) -> None:
     x, y, sets = problem()
     x[np.abs(x) < 0.8] = 0
@@ -280,7 +381,7 @@ def test_sparse_rows_are_calibrated_and_saved(tmp_path: Path) -> None:
 
 def test_many_sparse_clean_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the number that one gradient takes, clean rows stay sparse."""
-    monkeypatch.setattr(mogd.classifier, "MOST_CLEAN_ROWS", 20)
+    monkeypatch.setattr(mogd.tensors, "MOST_CLEAN_ROWS", 20)
     monkeypatch.setattr(mogd.methods.meta, "MOST_CLEAN_ROWS", 20)
     x, y, sets = problem()
     x[np.abs(x) < 0.8] = 0
@@ -302,3 +403,22 @@ def test_rows_with_one_candidate_are_the_clean_ones_of_a_table_on_the_disk(
     monkeypatch.setattr(mogd.estimator, "DENSE_CELLS", 100)
     with pytest.raises(ValueError, match="rows with one candidate are too many to be kept in memory"):
         classifier("mogd").fit(mapped, sets[40:])
+
+
+def test_files_without_rows_or_numbers_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([], pa.float32())}), tmp_path / "empty.parquet")
+    with pytest.raises(ValueError, match=r"empty\.parquet has columns but no rows"):
+        open_rows(tmp_path / "empty.parquet")
+    assert read_column(tmp_path / "empty.parquet", "x") == []
+    pq.write_table(pa.table({"word": ["a", "b"]}), tmp_path / "words.parquet")
+    with pytest.raises(ValueError, match=r"words\.parquet has no column of numbers: name the features by columns"):
+        open_rows(tmp_path / "words.parquet")
+
+
+def test_scaling_without_clean_rows_is_that_of_the_rows_alone(mapped: np.memmap) -> None:
+    _, _, sets = problem()
+    on_disk_rows, in_memory = (
+        classifier("cc", scale="standard", epochs=1).fit(X, sets[: len(mapped)]) for X in (mapped, np.array(mapped))
+    )
+    np.testing.assert_allclose(on_disk_rows.scaler_.mean_, np.asarray(mapped).mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(on_disk_rows.scaler_.scale_, in_memory.scaler_.scale_, rtol=1e-5)

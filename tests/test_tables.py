@@ -355,3 +355,45 @@ def test_a_label_of_clean_rows_alone_is_told(tmp_path: Path) -> None:
     table.write_text("a,labels,known\n1,cat|dog,\n2,dog|cat,\n3,cat|dog,wolf\n")
     with pytest.warns(UserWarning, match="'wolf' is a label of clean rows alone"):
         read_table(table, clean="known")
+
+
+def test_labels_that_are_numbers_dates_and_lists(tmp_path: Path) -> None:
+    assert column_sets(pl.Series("n", [3, None, 5])) == [[3], [], [5]]
+    assert column_sets(pl.Series("n", [3.0, float("nan"), 5.0])) == [[3], [], [5]]
+    with pytest.raises(ValueError, match="column 'd' holds Date, which is no candidates: use names or whole numbers"):
+        column_sets(pl.Series("d", [date(2020, 1, 1)]))
+    with pytest.raises(
+        ValueError, match=r"column 'j' must hold lists of names or whole numbers; got '\[1\.5\]' in row 1"
+    ):
+        column_sets(pl.Series("j", ["[1]", "[1.5]"]))
+
+
+def test_parameters_that_cannot_be_meant(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", id=["p", "q"], x=[1, 2], file=["0.png", None], labels=["a|b", "b"], ann=["a", "b"])
+    votes = write(tmp_path / "votes.csv", task=["p", "q"], worker=["ann", "bob"], label=["a", "b"])
+    with pytest.raises(ValueError, match="empty must be 'error', 'drop' or 'all'; got 'keep'"):
+        read_table(path, empty="keep")
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere of pictures"):
+        read_table(path, images=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="candidates come from annotators or from votes: give one of the two"):
+        read_table(path, annotators=["ann"], votes=votes)
+    with pytest.raises(
+        ValueError, match="candidates must name the column of candidate sets; or give annotators or votes"
+    ):
+        read_table(path, None)
+    Image.new("L", (3, 3)).save(tmp_path / "0.png")
+    with pytest.raises(ValueError, match="column 'file' names no file in row 1"):
+        read_table(path, images=tmp_path)
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(
+        OSError, match=r"out\.csv cannot be written: it is a folder, or its folder may not be written to"
+    ):
+        write_frame(tmp_path / "out.csv", {"x": [1]})
+
+
+def test_new_pictures_must_have_the_size_of_the_old(tmp_path: Path) -> None:
+    Image.new("L", (3, 4)).save(tmp_path / "0.png")
+    encoder = read_table(write(tmp_path / "t.csv", file=["0.png"], labels=["a"]), images=tmp_path).encoder
+    Image.new("L", (5, 4)).save(tmp_path / "1.png")
+    with pytest.raises(ValueError, match=r"1\.png is 4×5; the model takes 4×3"):
+        encoder.transform(pl.DataFrame({"file": ["0.png", "1.png"]}))

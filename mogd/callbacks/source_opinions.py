@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mogd import crowd
+from mogd import crowd, pooling
 from mogd.callbacks.base import Callback, Entry, Run
 from mogd.evidence import Evidence
 from mogd.methods.base import Batch, Method, Output, TrainingData
@@ -17,7 +17,9 @@ from mogd.methods.common import forward_in_chunks
 
 LEAST_JUDGES = 30  # clean rows with votes of their own: the exponents of fewer are noise, and their labels teach more
 MOST_JUDGES = 200  # more make the exponents hardly surer, and train better by their labels
-NETWORK_ERRORS = 2.0  # standard errors off the network's exponent: beyond noise it must be worth something
+# docs/studies/annotators.md: the network learned from the sources, so that it breaks ties after them all, and has more
+# only where the sources without it are two standard errors less likely
+NETWORK_MIXES, NETWORK_ERRORS = (0.03, *pooling.MIXES), 2.0
 UNLEARNED = {"network": 1.0, "annotators": 1.0, "count": 0.0, "scores": 1.0}  # exponents where no clean rows judge
 
 
@@ -27,9 +29,9 @@ class SourceOpinions(Callback):
     `w ∝ Π_s opinion_s^{t_s}` on the candidates. The annotators' opinion is the probability of what they said, by
     confusion matrices from the clean rows and, anew after every epoch, from the confidences. The exponents are those
     under which the labels of clean rows are most probable, found anew after every epoch. What is less simple must earn
-    its worth: of the mixtures of annotators and count, the nearest to the count within one standard error of the best
-    is taken, and the network, which learned from the sources, has its exponent less two standard errors, and 0 before
-    the first epoch.
+    its worth, and only breaks ties otherwise: of the mixtures of annotators and count, the nearest to the count within
+    one standard error of the best is taken; then of those of the network, which learned from the sources, and the
+    sources, the nearest to the sources within two. Before the first epoch the network has 0.
     The clean rows that judge so train as partial rows, by their own sets and votes, and guide no meta step: what the
     network makes of them is then worth what it makes of all others.
 
@@ -52,7 +54,9 @@ class SourceOpinions(Callback):
         self.sources_ = Votes(data) if data.evidence.kind == "votes" else Scores(data)
         judges = torch.empty(0, dtype=torch.long)
         if data.clean_evidence is not None:
-            judges = torch.from_numpy(np.flatnonzero(np.diff(data.clean_evidence.starts)))  # of whom something was said
+            y = data.clean_y.cpu().numpy()
+            can_judge = self.sources_.allowed[np.arange(len(y)), y] & (np.diff(data.clean_evidence.starts) > 0)
+            judges = torch.from_numpy(np.flatnonzero(can_judge))  # something was said of them, and of their label
         if len(judges) > MOST_JUDGES:
             judges = judges[torch.randperm(len(judges), generator=run.generator)[:MOST_JUDGES]]
         judges = judges[: len(judges) if len(judges) >= LEAST_JUDGES else 0]
@@ -106,18 +110,15 @@ class SourceOpinions(Callback):
             self.opinions_[name] = whole
 
     def _best(self, logits: np.ndarray | None = None) -> dict[str, float]:
-        """The exponents that suit the judges best; the network's, where there is one, less two standard errors."""
+        """The exponents that suit the judges: those of the sources and, where it has learned, the network's."""
         opinions, allowed = [*self.of_judges_.values()], self.sources_.allowed[self.judges_]
-        mix = crowd.mix_exponents(opinions, self.y_, allowed) if len(opinions) == 2 else np.ones(1)
-        together = np.tensordot(mix, opinions, axes=1)
-        network, base = 0.0, None
+        fit = pooling.mix_exponents if len(opinions) == 2 else pooling.fit_exponents
+        of_sources, network = fit(opinions, self.y_, allowed), 0.0
         if logits is not None:
-            found = crowd.fit_exponents([logits, together], self.y_, allowed)
-            error = crowd.exponent_errors([logits, together], found, self.y_, allowed)
-            network = max(0.0, float(found[0] - NETWORK_ERRORS * error[0]))
-            base = network * logits
-        found = crowd.fit_exponents([together], self.y_, allowed, base=base)[0] * mix
-        return {"network": network, **dict(zip(self.of_judges_, found.tolist(), strict=True))}
+            both = [logits, np.tensordot(of_sources, opinions, axes=1)]
+            network, scale = pooling.mix_exponents(both, self.y_, allowed, NETWORK_MIXES, NETWORK_ERRORS)
+            of_sources = scale * of_sources
+        return {"network": float(network), **dict(zip(self.of_judges_, of_sources.tolist(), strict=True))}
 
 
 class Votes:
@@ -147,13 +148,13 @@ class Votes:
 
     def opinions(self) -> dict[str, np.ndarray]:
         who = self.confusions.opinion(self.evidence) + np.log(self.prior)
-        return {"annotators": who, "count": crowd.count_opinion(self.evidence, self.n_classes)}
+        return {"annotators": who, "count": pooling.count_opinion(self.evidence, self.n_classes)}
 
     def clean_opinions(self) -> dict[str, np.ndarray]:
         if self.clean_evidence is None:
             return dict.fromkeys(self.names, np.empty((0, self.n_classes)))
         who = self.confusions.held_out_opinion(self.clean_evidence, self.y) + np.log(self.prior)
-        return {"annotators": who, "count": crowd.count_opinion(self.clean_evidence, self.n_classes)}
+        return {"annotators": who, "count": pooling.count_opinion(self.clean_evidence, self.n_classes)}
 
     def findings(self) -> dict[str, Any]:
         names = [str(name) for name in self.evidence.sources.tolist()]
@@ -173,7 +174,7 @@ class Scores:
         if data.clean_evidence is not None:
             self.clean_opinion, self.allowed = _scores(data.clean_evidence, data.n_classes)
         y = data.clean_y.cpu().numpy()[: len(self.allowed)]
-        self.power = crowd.score_power(self.clean_opinion, y, self.allowed)
+        self.power = pooling.score_power(self.clean_opinion, y, self.allowed)
 
     def update(self, confidence: Tensor) -> None:
         """Scores do not depend on confidences."""
@@ -192,4 +193,4 @@ def _scores(evidence: Evidence, n_classes: int) -> tuple[np.ndarray, np.ndarray]
     """The opinion of the scores, and the labels that have one; all of them in a row without any."""
     scored = evidence.totals(n_classes) > 0
     scored |= ~scored.any(axis=1, keepdims=True)
-    return crowd.score_opinion(evidence, scored), scored
+    return pooling.score_opinion(evidence, scored), scored

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 
 from mogd.candidates import name_rows
 from mogd.classical.common import nystroem, nystroem_features, rbf_gamma, require, threads_for
@@ -61,12 +60,6 @@ class ClassicalEstimator(PartialLabelEstimator):
 
     def _learn(self, X: np.ndarray, candidates: np.ndarray, weight: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} must implement _learn")
-
-    def _seed(self) -> int:
-        """A seed from `random_state`; None draws a new one and leaves numpy's global state alone."""
-        if self.random_state is None:
-            return int(np.random.default_rng().integers(2**31))
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _state(self) -> dict[str, np.ndarray]:
         """The learned arrays from which `_load_state` makes the model predict again."""

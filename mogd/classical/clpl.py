@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from mogd.classical.base import KernelEstimator
 from mogd.classical.common import fit_linear, require
-from mogd.crowd import posterior
+from mogd.pooling import posterior
 
 
 class CLPL(KernelEstimator):

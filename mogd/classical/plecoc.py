@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from mogd.classical.base import KernelEstimator
 from mogd.classical.common import fit_linear, require
-from mogd.crowd import posterior
+from mogd.pooling import posterior
 
 ENUMERATE_UP_TO = 10  # classes for which all splits are listed (511) rather than drawn
 MAX_FAILURES = 10_000  # consecutive splits that fit too few rows before the search ends with the columns it has

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from mogd.classical.base import ClassicalEstimator
 from mogd.classical.common import require
-from mogd.crowd import posterior
+from mogd.pooling import posterior
 
 
 class PLSVM(ClassicalEstimator):

@@ -20,11 +20,12 @@ from mogd.cli import datasets as _datasets  # noqa: E402, F401
 from mogd.cli import demo as _demo  # noqa: E402, F401
 from mogd.cli import evaluate as _evaluate  # noqa: E402, F401
 from mogd.cli import export as _export  # noqa: E402, F401
+from mogd.cli import fit as _fit  # noqa: E402, F401
 from mogd.cli import inspect as _inspect  # noqa: E402, F401
 from mogd.cli import label as _label  # noqa: E402, F401
 from mogd.cli import methods as _methods  # noqa: E402, F401
-from mogd.cli import models as _models  # noqa: E402, F401
 from mogd.cli import next as _next  # noqa: E402, F401
+from mogd.cli import predict as _predict  # noqa: E402, F401
 from mogd.cli import report as _report  # noqa: E402, F401
 from mogd.cli import tune as _tune  # noqa: E402, F401
 from mogd.cli import which as _which  # noqa: E402, F401

@@ -15,6 +15,7 @@ from mogd.cli.scoring import Encoding, ImageFolder, SavedModel, TextModel, score
 if TYPE_CHECKING:
     from mogd.evaluation import Evaluation
 
+LabelledTable = Annotated[Path, typer.Argument(help="Rows with their true labels, none of them trained on.")]
 TrueLabels = Annotated[str, typer.Option(help="Column of true labels; rows where it is empty are left out.")]
 MOST_CLASSES = 12  # a table of confusion with more columns than this is a list of the most frequent mistakes instead
 
@@ -22,7 +23,7 @@ MOST_CLASSES = 12  # a table of confusion with more columns than this is a list 
 @app.command()
 def evaluate(
     model: SavedModel,
-    table: Annotated[Path, typer.Argument(help="Rows with their true labels, none of them trained on.")],
+    table: LabelledTable,
     truth: TrueLabels,
     images: ImageFolder = None,
     text_model: TextModel = None,
@@ -45,7 +46,7 @@ def evaluate(
 @app.command()
 def calibrate(
     model: SavedModel,
-    table: Annotated[Path, typer.Argument(help="Rows with their true labels, none of them trained on.")],
+    table: LabelledTable,
     truth: TrueLabels,
     images: ImageFolder = None,
     text_model: TextModel = None,

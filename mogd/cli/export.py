@@ -26,7 +26,7 @@ def export(
     A model of a table takes the features that `mogd.load_encoder(MODEL).transform(table)` gives. Classical models have
     no network.
     """
-    from mogd.cli.models import notes
+    from mogd.cli.learning import notes
     from mogd.saving import load
 
     if out.suffix.lower() != ".onnx":

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mogd.datasets.exports import FORMATS, recognise, write_export
+from mogd.datasets.exports import FORMATS, recognise, table_of, write_export
 from mogd.datasets.exports.common import Resolved
 from mogd.datasets.frames import STANDARD, frame_of, kind_of, read_rows, write_frame, writing
 
@@ -24,7 +24,7 @@ def write_back(columns: dict[str, Any], form: str | None, source: Path | None, q
     parts = (columns[name].tolist() for name in ("id", "label", "confidence", "runner_up", "clean"))
     resolved = {str(id): Resolved(*rest) for id, *rest in zip(*parts, strict=True)}
     records = write_export(form, found, resolved, question)
-    if not records:
+    if not resolved.keys() & set(map(str, table_of(found)["id"].to_list())):
         raise ValueError(f"no task of {source} is a row of the model: name the export that it was fitted on")
     kind = kind_of(out)
     if str(out) == STANDARD:

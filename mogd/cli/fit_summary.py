@@ -1,10 +1,14 @@
-"""What `mogd fit` says of its algorithm: beside majority vote and Dawid–Skene, with and without the clean rows."""
+"""What `mogd fit` says: the model's figures, beside majority vote and Dawid–Skene, with and without the clean rows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from mogd.algorithms import ALGORITHMS, make_method
 from mogd.algorithms import make as make_algorithm
@@ -109,13 +113,12 @@ def estimate_rows(estimates: Estimates) -> list[tuple[str, str]]:
 
 def comparison_rows(used: str, found: Comparison) -> list[tuple[str, str]]:
     """Lines of the summary: every share of clean rows that was right, and in words what they mean."""
-    judged = [*found.simple, *([found.own] if found.own else [])]
     rows = [
         (
             "on the clean rows" if i == 0 else "",
             f"{one.share:.1%} right by {one.name}{' (used)' if one.name == used else ''}",
         )
-        for i, one in enumerate(judged)
+        for i, one in enumerate(found.judged)
     ]
     best = found.best_simple
     if found.own is not None and best is not None:
@@ -168,3 +171,54 @@ def covering_warning(covering: float, average_candidates: float, n_classes: int)
         f"only {covering:.0%} of the predictions lie in the row's candidate set ({chance:.0%} would by chance): the "
         "features say little of the labels, or were not fitted well: try --epochs, another --backbone or --scale"
     )
+
+
+def show_summary(
+    data: TableDataset,
+    model: PartialLabelEstimator,
+    out: Path,
+    replaced: str | None,
+    used: str,
+    comparison: Comparison | None,
+    estimates: Estimates | None,
+    as_json: bool,
+) -> None:
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from mogd.compressed import largest, row_blocks
+
+    facts = data.describe()
+    n_clean = 0 if data.clean_y is None else len(data.clean_y)
+    covering = model.score(data.X, data.candidates)
+    confidence = np.concatenate([largest(block)[1] for block in row_blocks(model.confidence_)]).mean()
+    if as_json:
+        figures = {"covering_rate": covering, "mean_confidence": float(confidence)}
+        chosen = {"method": used, "config": getattr(model, "config_", None)}
+        typer.echo(json.dumps({**facts, "n_clean": n_clean, **figures, **chosen, "model": str(out)}, indent=2))
+        return
+    table = Table(show_header=False, box=None)
+    table.add_row("rows", f"{facts['n_rows']} with candidates, {n_clean} clean")
+    table.add_row("features", str(facts["n_features"]))
+    table.add_row("classes", str(facts["n_classes"]))
+    backbone = getattr(model, "backbone_", None)
+    table.add_row("method", f"{used}, {backbone}" if isinstance(backbone, str) else used)
+    for name, said in estimate_rows(estimates) if estimates else []:
+        table.add_row(name, said)
+    config = getattr(model, "config_", {})
+    if "callbacks" in config:
+        table.add_row("callbacks", callback_settings(config))
+    table.add_row("average candidates", f"{facts['average_candidates']:.2f}")
+    table.add_row("covering rate", f"{covering:.3f} of the predictions lie in the row's candidate set")
+    table.add_row("mean confidence", f"{confidence:.3f}")
+    advice = model.clean_set_advice() if hasattr(model, "clean_set_advice") else None
+    if advice is not None:
+        table.add_row("meta step", str(advice))
+    for name, said in [*source_rows(model), *(comparison_rows(used, comparison) if comparison else [])]:
+        table.add_row(name, said)
+    table.add_row("model", str(out) if replaced is None else f"{out}, in place of the one that was there ({replaced})")
+    Console().print(table)
+    if warning := covering_warning(covering, facts["average_candidates"], facts["n_classes"]):
+        typer.secho(f"warning: {warning}", err=True, fg=typer.colors.RED)
+    typer.echo(f"next: mogd disambiguate {out} --out resolved.csv; mogd predict {out} NEW_TABLE --out labels.csv")

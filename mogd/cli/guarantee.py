@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,8 +100,8 @@ def joined(chosen: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> list[s
     return ["|".join(labels) for labels in sets]
 
 
-def mark_rows(model: Path, columns: dict[str, Any], coverage: float) -> tuple[dict[str, Any], int]:
-    """`load_resolved`'s columns with `look`: whether a person should look at the row; and how many those are.
+def mark_rows(model: Path, coverage: float) -> Iterator[dict[str, Any]]:
+    """`load_resolved`'s columns, a part after the other, with `look`: whether a person should look at the row.
 
     With `fit --calibrate` these are the rows of which a model that did not see them leaves not exactly one candidate
     in its prediction set, or another one than they were resolved to. Without, those of little confidence.
@@ -112,10 +113,11 @@ def mark_rows(model: Path, columns: dict[str, Any], coverage: float) -> tuple[di
     from mogd.saving import load_training_rows
 
     rows, calibration = load_training_rows(model), read_described(model).get("calibration")
-    if rows.held_out is None or calibration is None:
-        look = (columns["confidence"] < WITHOUT_CALIBRATION) & ~columns["clean"]
-    else:
+    unsure = None
+    if rows.held_out is not None and calibration is not None:
         found = Calibration.from_json(calibration, rows.confidence.shape[1])
         unsure = unsettled(rows.held_out, rows.confidence, found, coverage)
-        look = np.concatenate([unsure, np.zeros(len(rows.clean), dtype=bool)])[rows.order]
-    return columns | {"look": look}, int(look.sum())
+        unsure = np.concatenate([unsure, np.zeros(len(rows.clean), dtype=bool)])
+    for index, columns in rows.resolved():
+        little = columns["confidence"] < WITHOUT_CALIBRATION
+        yield columns | {"look": little & ~columns["clean"] if unsure is None else unsure[index]}

@@ -28,7 +28,7 @@ def inspect(
     force: Force = False,
 ) -> None:
     """Look at a table before any fit: labels, annotators, agreement, and what is wrong with the file."""
-    from mogd.cli.models import notes
+    from mogd.cli.learning import notes
     from mogd.inspection import inspect_table
 
     check_free(html, force, "--html")

@@ -20,7 +20,7 @@ from mogd.cli.label import (
     TextColumn,
     VotesFile,
 )
-from mogd.cli.reading import TABLE, names
+from mogd.cli.reading import WRITTEN, names
 from mogd.cli.targets import Force, check_free
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def next_rows(
     id: IdColumn = None,
     ignore: IgnoredColumns = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 0,
-    out: Annotated[Path | None, typer.Option(help=f"Write them here too: {TABLE}")] = None,
+    out: Annotated[Path | None, typer.Option(help=f"Write them here too: {WRITTEN}")] = None,
     force: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
@@ -115,11 +115,12 @@ def _of_model(
 
 def _features(model: Path, table: Path, images: Path | None, ids: Any) -> Any:
     """The features of the rows that the model was fitted on, in the order of `ids`."""
-    from mogd.datasets.frames import read_frame
+    from mogd.datasets.exports import table_of
+    from mogd.datasets.frames import read_rows
     from mogd.datasets.rows import row_ids
     from mogd.saving import id_name, load_encoder
 
-    frame = read_frame(table)
+    frame = table_of(read_rows(table))
     where = {str(name): row for row, name in enumerate(row_ids(frame, id_name(model)).tolist())}
     absent = [name for name in ids.tolist() if str(name) not in where]
     if absent:

@@ -10,7 +10,10 @@ from contextlib import contextmanager, redirect_stdout
 
 @contextmanager
 def joined() -> Iterator[bool]:
-    """Within the block the processes that `torchrun` started are one group; says whether this is the first of them."""
+    """Within the block the processes that `torchrun` started are one group; says whether this is the first of them.
+
+    They end with the block.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:  # nothing of torch is loaded for it
         yield True
         return
@@ -19,7 +22,15 @@ def joined() -> Iterator[bool]:
     distributed.join()
     if distributed.is_first():
         yield True
-        return
+    else:
+        with _silence():
+            yield False
+    distributed.leave()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No output: the first rank gives it."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the first one gives them
-        yield False
+        warnings.simplefilter("ignore")
+        yield

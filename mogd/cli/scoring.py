@@ -33,13 +33,13 @@ def score_table(
     model: Path, table: Path, images: Path | None = None, text_model: Path | None = None, encoding: str | None = None
 ) -> Scored:
     """Load a model, read a table and predict its rows; what is worth knowing comes as notes."""
-    from mogd.cli.models import notes
+    from mogd.cli.learning import notes
     from mogd.datasets.exports import table_of
     from mogd.datasets.frames import read_rows
     from mogd.saving import load, load_encoder
 
     with notes():
-        fitted, encoder = load(model), load_encoder(model, images, text_model)
+        fitted, encoder = load(model, resolved=False), load_encoder(model, images, text_model)
         frame = table_of(read_rows(table, encoding=encoding))
     with notes():
         return _scored(fitted, encoder, frame, table)
@@ -56,13 +56,13 @@ def score_parts(
         return
     import polars as pl
 
-    from mogd.cli.models import notes
+    from mogd.cli.learning import notes
     from mogd.saving import load, load_encoder
 
     if encoding is not None:
         raise ValueError(f"encoding is for text and JSON; {table} holds Parquet or Arrow")
     with notes():
-        fitted, encoder = load(model), load_encoder(model, images, text_model)
+        fitted, encoder = load(model, resolved=False), load_encoder(model, images, text_model)
     for part in read_groups(table):
         frame = pl.from_arrow(part)
         assert isinstance(frame, pl.DataFrame)

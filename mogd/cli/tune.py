@@ -11,7 +11,7 @@ import typer
 from mogd.algorithms import check_name
 from mogd.cli import app
 from mogd.cli.guarantee import AsJson
-from mogd.cli.models import MethodName, OtherParams, learnable, none_if_empty, notes, read_param
+from mogd.cli.learning import MethodName, OtherParams, learnable, none_if_empty, notes, read_param
 from mogd.cli.reading import Reading, reads_table
 from mogd.cli.targets import Force, check_free
 

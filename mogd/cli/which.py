@@ -9,7 +9,7 @@ import typer
 
 from mogd.cli import app
 from mogd.cli.guarantee import AsJson
-from mogd.cli.models import learnable, none_if_empty, notes
+from mogd.cli.learning import learnable, none_if_empty, notes
 from mogd.cli.reading import Reading, reads_table
 
 if TYPE_CHECKING:

@@ -106,9 +106,12 @@ def _column(name: str, cells: list[Any]) -> pl.Series:
     """Cells as one kind; as text where they have none that numpy knows: nothing in common, or too large numbers."""
     import polars as pl
 
-    found = pl.Series(name, cells, strict=False)
-    if str(found.dtype) not in ("Object", "Int128"):  # by their names: the least polars knows only the first
-        return found
+    try:
+        found = pl.Series(name, cells, strict=False)
+        if str(found.dtype) not in ("Object", "Int128"):  # by their names: the least polars knows only the first
+            return found
+    except OverflowError:  # the least polars' word for whole numbers that are too large
+        pass
     return pl.Series(name, [None if cell is None else str(cell) for cell in cells])
 
 
@@ -127,7 +130,7 @@ def write_frame(path: Path_, columns: Mapping[str, Any] | pl.DataFrame) -> Path:
     if not isinstance(columns, pl.DataFrame):
         columns = as_frame(columns)
     if kind == "text in columns":
-        columns = pl.DataFrame({defused(c.name): [defused(cell) for cell in c.to_list()] for c in columns})
+        columns = pl.DataFrame([_defused_column(column) for column in columns])
     with writing(path) as file:
         if kind == "text in columns":
             columns.write_csv(file, separator="\t" if ".tsv" in Path(path).suffixes else ",")
@@ -178,6 +181,17 @@ def defused(cell: Any) -> Any:
     if not isinstance(cell, str) or not cell.startswith(FORMULA) or _is_number(cell):
         return cell
     return f"'{cell}"
+
+
+def _defused_column(column: pl.Series) -> pl.Series:
+    import polars as pl
+
+    column = column.alias(defused(column.name))
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        return column
+    column = column.cast(pl.String)
+    suspect = column.filter(column.str.slice(0, 1).is_in(FORMULA)).unique().to_list()
+    return column.replace({cell: defused(cell) for cell in suspect}) if suspect else column
 
 
 def _is_number(text: str) -> bool:

@@ -16,12 +16,17 @@ SHOWN = 3
 
 def label_counts(*sources: Sets) -> Counter[Any]:
     """How often each label is named, by every annotator who does."""
-    return Counter(label for source in sources for row in source for label in row)
+    counts: Counter[Any] = Counter()
+    for source in sources:
+        for row, n_rows in zip(source.distinct, source.counts, strict=True):
+            for label in row:
+                counts[label] += n_rows
+    return counts
 
 
 def without(sets: Sets, missing: Sequence[str]) -> Sets:
     """The sets without the labels that stand for nothing."""
-    return [[label for label in row if str(label) not in missing] for row in sets] if missing else sets
+    return sets.changed(lambda row: [label for label in row if str(label) not in missing]) if missing else sets
 
 
 def spellings(counts: Mapping[Any, int]) -> list[dict[str, int]]:
@@ -46,7 +51,9 @@ def merged_spelling(groups: Iterable[Mapping[str, int]]) -> dict[str, str]:
 
 
 def merge(sets: Sets, spelling: Mapping[str, str]) -> Sets:
-    return [list(dict.fromkeys(spelling.get(label, label) for label in row)) for row in sets] if spelling else sets
+    if not spelling:
+        return sets
+    return sets.changed(lambda row: list(dict.fromkeys(spelling.get(label, label) for label in row)))
 
 
 def describe_spellings(groups: Sequence[Mapping[str, int]], merged: bool) -> list[str]:

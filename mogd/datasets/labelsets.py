@@ -3,21 +3,85 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mogd.candidates import Candidates
+from mogd.candidates import Candidates, as_candidates
+from mogd.compressed import repeated
 from mogd.datasets.frames import need
 from mogd.evidence import Evidence, Statements, read_annotators, read_votes
+from mogd.labels import find_ids
 
 if TYPE_CHECKING:
     import polars as pl
 
 DELIMITERS = ("|", ";", ",")
-Sets = list[list[Any]]
+CELLS_AT_ONCE = 2**16  # of a column that are Python objects at the same time
+
+
+class Sets(Sequence[list[Any]]):
+    """The labels of each row: the distinct sets, and for each row the number of its own.
+
+    A column of many rows has few distinct cells, so what is done to labels is done to the distinct sets alone. Each of
+    them is the set of some row.
+    """
+
+    def __init__(self, distinct: list[list[Any]], codes: np.ndarray) -> None:
+        self.distinct, self.codes = distinct, codes
+
+    @classmethod
+    def of(cls, rows: Iterable[list[Any]]) -> Sets:
+        """Sets that are given row by row, which stay as many."""
+        distinct = list(rows)
+        return cls(distinct, np.arange(len(distinct), dtype=np.int32))
+
+    @classmethod
+    def empty(cls, n_rows: int) -> Sets:
+        return cls([[]] if n_rows else [], np.zeros(n_rows, dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """The set of one row; of several, their `Sets`."""
+        codes = self.codes[rows]
+        if codes.ndim == 0:
+            return self.distinct[codes]
+        used = np.flatnonzero(np.bincount(codes, minlength=len(self.distinct)))
+        number = np.zeros(len(self.distinct), dtype=codes.dtype)
+        number[used] = np.arange(len(used))
+        return Sets([self.distinct[i] for i in used], number[codes])
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, (list, Sets)) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def counts(self) -> list[int]:
+        """How many rows have each of the distinct sets."""
+        return np.bincount(self.codes, minlength=len(self.distinct)).tolist()
+
+    @property
+    def labels(self) -> set[Any]:
+        return {label for row in self.distinct for label in row}
+
+    @property
+    def is_empty(self) -> np.ndarray:
+        """Which rows have no label."""
+        return np.array([not row for row in self.distinct], dtype=bool)[self.codes]
+
+    def changed(self, change: Callable[[list[Any]], list[Any]]) -> Sets:
+        return Sets([change(row) for row in self.distinct], self.codes)
+
+    def candidates(self, classes: Sequence[Any]) -> Candidates:
+        """The sets as a matrix; an empty one is given every class."""
+        rows = [set(row or classes) for row in self.distinct]
+        found = as_candidates(rows, classes=classes, form="sets", unseen="keep")
+        return replace(found, matrix=repeated(found.matrix, self.codes))
 
 
 def column_sets(column: pl.Series, delimiter: str | None = None) -> Sets:
@@ -28,18 +92,38 @@ def column_sets(column: pl.Series, delimiter: str | None = None) -> Sets:
     """
     import polars as pl
 
-    cells = _plain(column, "candidates").to_list()
+    cells, codes = _distinct(_plain(column, "candidates"))
     if isinstance(column.dtype, (pl.List, pl.Array)):
-        return [[label for label in cell or [] if label is not None] for cell in cells]
+        return Sets([[label for label in cell or () if label is not None] for cell in cells], codes)
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
-        return [[] if cell is None else [cell] for cell in cells]
+        return Sets([[] if cell is None else [cell] for cell in cells], codes)
     cells = [cell.strip() if cell else "" for cell in cells]
     if delimiter is None and all(cell[:1] == "[" and cell[-1:] == "]" for cell in cells if cell):
-        return [_json_list(cell, row, column.name) for row, cell in enumerate(cells)]
+        first = np.empty(len(cells), dtype=np.int64)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal cells the first is assigned last
+        named = zip(cells, first.tolist(), strict=True)
+        return Sets([_json_list(cell, row, column.name) for cell, row in named], codes)
     if delimiter is None:
         delimiter = next((d for d in DELIMITERS if any(d in cell for cell in cells)), "|")
-    sets = {cell: [Text(part.strip()) for part in cell.split(delimiter) if part.strip()] for cell in set(cells)}
-    return [sets[cell] for cell in cells]
+    return Sets([[Text(part.strip()) for part in cell.split(delimiter) if part.strip()] for cell in cells], codes)
+
+
+def label_sets(column: pl.Series) -> Sets:
+    """The one label of each cell, none where it is empty."""
+    cells, codes = _distinct(_plain(column, "labels"))
+    return Sets([[] if label is None else [label] for label in _stripped(column, cells)], codes)
+
+
+def _distinct(column: pl.Series) -> tuple[list[Any], np.ndarray]:
+    """The distinct cells, in the order of their first rows, and for each row the number of its own."""
+    number: dict[Any, int] = {}
+    codes = np.empty(len(column), dtype=np.int32)
+    is_nested = column.dtype.is_nested()
+    for first in range(0, len(column), CELLS_AT_ONCE):
+        cells = column[first : first + CELLS_AT_ONCE].to_list()
+        keys = (None if cell is None else tuple(cell) for cell in cells) if is_nested else cells
+        codes[first : first + len(cells)] = [number.setdefault(key, len(number)) for key in keys]
+    return list(number), codes
 
 
 def annotator_sets(frame: pl.DataFrame, annotators: Sequence[str], abstain: Any = None) -> Sets:
@@ -70,10 +154,10 @@ def _vote_columns(votes: pl.DataFrame) -> dict[str, list[Any]]:
 
 
 def _by_row(statements: Statements) -> Sets:
-    sets: Sets = [[] for _ in range(statements.n_rows)]
+    sets: list[list[Any]] = [[] for _ in range(statements.n_rows)]
     for row, label in zip(statements.row.tolist(), statements.label.tolist(), strict=True):
         sets[row].append(label)
-    return sets
+    return Sets.of(sets)
 
 
 def _of_classes(statements: Statements, classes: Sequence[Any]) -> Evidence:
@@ -89,17 +173,20 @@ def _of_classes(statements: Statements, classes: Sequence[Any]) -> Evidence:
 
 def clean_candidates(evidence: Evidence, ids: np.ndarray, clean_ids: np.ndarray, classes: np.ndarray) -> Candidates:
     """The clean rows' own votes; one that is no row of the table, or of which nobody said anything, has every label."""
-    where = {str(name): row for row, name in enumerate(ids.tolist())}
-    own = evidence.take(np.array([where.get(str(name), -1) for name in clean_ids.tolist()], dtype=np.int64))
+    own = evidence.take(find_ids(clean_ids, ids))
     matrix = own.totals(len(classes)) > 0
     return Candidates(matrix | ~matrix.any(axis=1, keepdims=True), classes, own)
 
 
 def column_labels(column: pl.Series) -> list[Any]:
     """One label for each cell, None where it is empty."""
+    return _stripped(column, _plain(column, "labels").to_list())
+
+
+def _stripped(column: pl.Series, cells: list[Any]) -> list[Any]:
+    """The labels of cells of this column; text without the spaces around it, None where nothing is left."""
     import polars as pl
 
-    cells = _plain(column, "labels").to_list()
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return [Text(cell.strip()) if cell and cell.strip() else None for cell in cells]
     return cells
@@ -109,20 +196,21 @@ class Text(str):
     """A label that came out of text: it may yet turn out to be a whole number."""
 
 
-def of_one_kind(*sources: Sets) -> list[Sets]:
+def of_one_kind(*given: Sets | list[list[Any]]) -> list[Sets]:
     """The same labels, all strings, all whole numbers or all booleans over all the sources.
 
     Text that is whole numbers throughout becomes numbers; where names and numbers meet, all become names.
     """
-    labels = set(chain.from_iterable(chain.from_iterable(sources)))
+    sources = [source if isinstance(source, Sets) else Sets.of(source) for source in given]
+    labels: set[Any] = set().union(*(source.labels for source in sources))
     kinds = {type(label) for label in labels}
     if kinds <= {int} or kinds <= {bool} or kinds <= {str}:
-        return [list(source) for source in sources]
+        return sources
     if kinds <= {int, Text} and all(type(label) is int or _is_whole(label) for label in labels):
         change: dict[Any, Any] = {label: int(label) for label in labels}
     else:
         change = {label: _text(label) for label in labels}
-    return [[[change[label] for label in row] for row in source] for source in sources]
+    return [source.changed(lambda row: [change[label] for label in row]) for source in sources]
 
 
 def _text(label: Any) -> str:

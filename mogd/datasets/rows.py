@@ -25,7 +25,17 @@ from mogd.datasets.hygiene import (
     spellings,
     without,
 )
-from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
+from mogd.datasets.labelsets import (
+    Sets,
+    annotator_sets,
+    column_labels,
+    column_sets,
+    label_sets,
+    of_one_kind,
+    vote_sets,
+)
+from mogd.datasets.streamed import is_streamed, label_frame
+from mogd.labels import find_ids
 from mogd.wording import option
 
 if TYPE_CHECKING:
@@ -71,7 +81,11 @@ def label_rows(
 ) -> LabelledRows:
     """Read a table and find its labels; the parameters are those of `read_table`."""
     reading: dict[str, Any] = {"missing": (*MISSING, *missing), "encoding": encoding}
-    found = read_rows(path, **reading)
+    if is_streamed(path):
+        labels = (candidates, *(annotators or ()), truth, None if clean is None else str(clean))
+        found: Any = label_frame(path, labels, id or "id")
+    else:
+        found = read_rows(path, **reading)
     export = read_export(found, question)
     if export is None and question is not None:
         raise ValueError(f"question is for exports of labelling tools; {path} is a table of another kind")
@@ -85,7 +99,7 @@ def label_rows(
     sure = [] if export is None or export.clean is None else [export.clean]
     clean = sure[0] if clean is None and sure else clean
     sets, said, used = _sets(frame, candidates, annotators, said, ids, delimiter, abstain)
-    true_sets = _label_sets(frame, truth, "the true labels") if truth else [[] for _ in sets]
+    true_sets = _label_sets(frame, truth, "the true labels") if truth else Sets.empty(len(sets))
     for name in ignore:
         need(frame, name, "ignore")
     own_clean = [clean] if clean in frame.columns else []
@@ -112,13 +126,21 @@ def row_ids(frame: pl.DataFrame, id: str | None) -> np.ndarray:
     absent = np.flatnonzero(column.is_null().to_numpy())
     if len(absent):
         raise ValueError(f"id column {id!r} is empty in {name_rows(absent)}: every row needs a name of its own")
-    repeated = column.filter(column.is_duplicated()).unique(maintain_order=True).to_list()
-    if repeated:
+    if _repeats(column):
+        repeated = column.filter(column.is_duplicated()).unique(maintain_order=True).to_list()
         raise ValueError(
             f"id column {id!r} repeats {len(repeated)} of its names, such as {repeated[0]!r}: make them unique, name "
             f"another id column, or leave it out by {option('ignore', [id])}"
         )
     return column.to_numpy() if column.dtype.is_integer() else np.array([str(name) for name in column.to_list()])
+
+
+def _repeats(column: pl.Series) -> bool:
+    """Whether two rows have the same name; numbers are sorted, which takes a tenth of the memory of hashing them."""
+    if not column.dtype.is_integer():
+        return bool(column.is_duplicated().any())
+    ordered = np.sort(column.to_numpy())
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _default_id(frame: pl.DataFrame, image_column: str | None, ignore: Sequence[str]) -> str | None:
@@ -187,7 +209,7 @@ def _respelled(labels: pl.Series, spelling: Mapping[str, str]) -> pl.Series:
 
 def _label_sets(frame: pl.DataFrame, name: str, what: str) -> Sets:
     need(frame, name, what)
-    return [[] if label is None else [label] for label in column_labels(frame[name])]
+    return label_sets(frame[name])
 
 
 def _clean(
@@ -202,12 +224,12 @@ def _clean(
     """The clean rows' table, labels and ids, and which rows of the main table they take away."""
     taken = np.zeros(frame.height, dtype=bool)
     if clean is None:
-        return frame[:0], [], ids[:0], taken
+        return frame[:0], Sets.empty(0), ids[:0], taken
     if clean in frame.columns:
         labels = _label_sets(frame, str(clean), "the clean labels")
-        rows = np.flatnonzero([bool(row) for row in labels])
+        rows = np.flatnonzero(~labels.is_empty)
         taken[rows] = True
-        return frame[rows], [labels[i] for i in rows], ids[rows], taken
+        return frame[rows], labels[rows], ids[rows], taken
     if not Path(clean).exists():
         raise ValueError(
             f"clean must be a column of the table or a file; there is no file {clean}, and the columns are "
@@ -217,14 +239,13 @@ def _clean(
     features = set(frame.columns) - set(skip)
     column = clean_label or _only_label(other, frame, features, id, clean)
     labels = _label_sets(other, column, "the clean labels")
-    rows = np.flatnonzero([bool(row) for row in labels])
-    other, labels = other[rows], [labels[i] for i in rows]
+    rows = np.flatnonzero(~labels.is_empty)
+    other, labels = other[rows], labels[rows]
     key = "row" if id is None and "row" not in frame.columns else id  # the rows' numbers, as `label` writes them
     if key is None or key not in other.columns:
         return other, labels, np.array([f"{Path(clean).name}:{i}" for i in rows]), taken
     names = row_ids(other, key)
-    where = {str(name): row for row, name in enumerate(ids.tolist())}
-    found = np.array([where.get(str(name), -1) for name in names.tolist()], dtype=np.int64)
+    found = find_ids(names, ids)
     taken[found[found >= 0]] = True
     if set(other.columns) >= features - {column}:
         return other, labels, names, taken

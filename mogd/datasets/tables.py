@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from mogd.candidates import Candidates, as_candidates, as_labels, name_rows
+from mogd.candidates import Candidates, as_labels, name_rows
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
 from mogd.datasets.frames import Path_
 from mogd.datasets.labelsets import Sets, clean_candidates, vote_evidence
 from mogd.datasets.rows import LabelledRows, label_rows
+from mogd.datasets.streamed import check_options, features, is_streamed
 from mogd.wording import option
 
 Encoder = TableEncoder | ImageEncoder
@@ -66,6 +67,9 @@ def read_table(
 ) -> TableDataset:
     """Read a table whose rows carry candidate labels: CSV, TSV, JSON, Excel, Parquet or Feather, or `-`.
 
+    The features of a Parquet or Feather file of more than 1 GiB, or of a folder of them, stay on the disk: they must be
+    numbers, and `X` is then what `mogd.open_rows` gives.
+
     Parameters
     ----------
     candidates : the column of candidate sets: delimited text ("a|b"), a JSON list, an Arrow list, or plain labels.
@@ -98,6 +102,9 @@ def read_table(
     """
     if empty not in ("error", "drop", "all"):
         raise ValueError(f"empty must be 'error', 'drop' or 'all'; got {empty!r}")
+    streamed = is_streamed(path)
+    if streamed:
+        check_options(path, images=images, text=text, impute=impute, encoding=encoding, decimal=decimal)
     rows = label_rows(
         path,
         candidates,
@@ -119,20 +126,23 @@ def read_table(
     frame, ids, clean_sets, true_sets = rows.frame, rows.ids, rows.clean_sets, rows.true_sets
     kept, sets = _kept_rows(rows, empty)
     text = [text] if isinstance(text, str) else list(text)
-    if images is None:
-        encoder: Encoder = TableEncoder(rows.skip, impute, decimal, text, text_model).fit(frame)
+    encoder: Encoder
+    if streamed:
+        encoder, X, clean_X = features(rows, kept)
     else:
-        encoder = _pictures(images, image_column, size, text).fit(frame)
-    X, empty_cells = encoder.transform(frame[kept]), Counter(encoder.missing_)
-    clean_X = encoder.transform(rows.clean_frame) if clean_sets else X[:0]
-    if clean_sets:
-        empty_cells += Counter(encoder.missing_)
-    _warn_missing(empty_cells, impute, path)
-    classes = sorted({label for row in (*sets, *clean_sets, *true_sets) for label in row})
+        if images is None:
+            encoder = TableEncoder(rows.skip, impute, decimal, text, text_model).fit(frame)
+        else:
+            encoder = _pictures(images, image_column, size, text).fit(frame)
+        X, empty_cells = encoder.transform(frame[kept]), Counter(encoder.missing_)
+        clean_X = encoder.transform(rows.clean_frame) if clean_sets else X[:0]
+        if clean_sets:
+            empty_cells += Counter(encoder.missing_)
+        _warn_missing(empty_cells, impute, path)
+    classes = sorted(sets.labels | clean_sets.labels | true_sets.labels)
     _check_leak(encoder, classes)
     _warn_unseen(sets, clean_sets)
-    known = _indices(true_sets, classes)
-    checked = as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep")
+    checked = sets.candidates(classes)
     clean_votes = None
     if rows.votes is not None:
         evidence = vote_evidence(rows.votes, ids.tolist(), classes, abstain)
@@ -142,7 +152,7 @@ def read_table(
         name=Path(path).name.removesuffix(".gz").rpartition(".")[0] or "table",
         X=X,
         candidates=checked,
-        y=known[kept] if truth else None,
+        y=_indices(true_sets[kept], classes) if truth else None,
         ids=ids[kept],
         feature_names=encoder.feature_names_,
         clean_X=clean_X,
@@ -175,7 +185,7 @@ def _files(rows: LabelledRows, encoder: Encoder) -> dict[str, str] | None:
 
 def _kept_rows(rows: LabelledRows, empty: str) -> tuple[np.ndarray, Sets]:
     """The partial rows: those that are not clean, without the empty ones where they are dropped."""
-    bare = np.array([not row for row in rows.sets]) & ~rows.taken
+    bare = rows.sets.is_empty & ~rows.taken
     if bare.any() and empty == "error":
         raise ValueError(
             f"{name_rows(rows.ids[bare])} of {rows.path} {'has' if bare.sum() == 1 else 'have'} no candidate label: "
@@ -184,7 +194,7 @@ def _kept_rows(rows: LabelledRows, empty: str) -> tuple[np.ndarray, Sets]:
     kept = np.flatnonzero(~rows.taken & ~bare if empty == "drop" else ~rows.taken)
     if not len(kept):
         raise ValueError(f"no row of {rows.path} is left to learn from: all are clean or without candidates")
-    return kept, [rows.sets[i] for i in kept]
+    return kept, rows.sets[kept]
 
 
 def _warn_missing(cells: Counter[str], impute: str | None, path: Path_) -> None:
@@ -196,9 +206,8 @@ def _warn_missing(cells: Counter[str], impute: str | None, path: Path_) -> None:
 
 def _warn_unseen(sets: Sets, clean_sets: Sets) -> None:
     """A label that only clean rows have is often a slip of spelling."""
-    in_sets = {label for row in sets for label in row}
-    alone = sorted({label for row in clean_sets for label in row} - in_sets)
-    if alone and all(sets):
+    alone = sorted(clean_sets.labels - sets.labels)
+    if alone and all(sets.distinct):
         shown = ", ".join(map(repr, alone[:5]))
         warnings.warn(f"{shown} is a label of clean rows alone, in no candidate set: check its spelling", stacklevel=3)
 
@@ -215,8 +224,8 @@ def _check_leak(encoder: Encoder, classes: list[Any]) -> None:
 
 
 def _indices(true_sets: Sets, classes: list[Any]) -> np.ndarray:
-    known = np.full(len(true_sets), -1, dtype=np.int64)
-    rows = [i for i, row in enumerate(true_sets) if row]
-    if rows:
-        known[rows] = as_labels([true_sets[i][0] for i in rows], np.array(classes), name="truth")
-    return known
+    known = np.full(len(true_sets.distinct), -1, dtype=np.int64)
+    filled = [i for i, row in enumerate(true_sets.distinct) if row]
+    if filled:
+        known[filled] = as_labels([true_sets.distinct[i][0] for i in filled], np.array(classes), name="truth")
+    return known[true_sets.codes]

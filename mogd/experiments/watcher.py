@@ -16,6 +16,8 @@ CURVE_POINTS = 50
 class Watcher(Callback):
     """Follows the fit of a cell without changing what is learned."""
 
+    observer = True
+
     def __init__(self, split: Split, judge: tuple[np.ndarray, np.ndarray] | None, keep_curve: bool) -> None:
         self.split, self.judge, self.keep_curve = split, judge, keep_curve
         self.curve: list[dict[str, float]] = []

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mogd.candidates import Candidates, as_candidates
+from mogd.candidates import Candidates
 from mogd.compressed import dense_or_refuse
 from mogd.datasets.encoder import FEW
 from mogd.datasets.frames import need, read_frame
-from mogd.datasets.labelsets import Sets, annotator_sets, column_labels, column_sets, of_one_kind, vote_sets
+from mogd.datasets.labelsets import (
+    Sets,
+    annotator_sets,
+    column_labels,
+    column_sets,
+    label_sets,
+    of_one_kind,
+    vote_sets,
+)
 from mogd.datasets.rows import row_ids
 
 if TYPE_CHECKING:
@@ -83,7 +91,7 @@ def read_rows(
     sets, used = _sets(frame, candidates, annotators, votes, ids, delimiter)
     known_sets, clean_column = _known(frame, clean, id, ids)
     sets, known_sets = of_one_kind(sets, known_sets)
-    classes = sorted({label for row in (*sets, *known_sets) for label in row})
+    classes = sorted(sets.labels | known_sets.labels)
     if not classes:
         raise ValueError(f"{path} names no label at all: check --candidates or --annotators")
     if images is not None:
@@ -98,7 +106,7 @@ def read_rows(
         name=path.name,
         ids=ids,
         id_name=id,
-        candidates=as_candidates([set(row or classes) for row in sets], classes=classes, form="sets", unseen="keep"),
+        candidates=sets.candidates(classes),
         frame=frame,
         known={row: places[labels[0]] for row, labels in enumerate(known_sets) if labels},
         said=[dict(Counter(places[label] for label in row)) for row in sets] if annotators or votes else [],
@@ -136,12 +144,11 @@ def _sets(
 
 def _known(frame: pl.DataFrame, clean: str | Path | None, id: str | None, ids: np.ndarray) -> tuple[Sets, str | None]:
     """The labels that are known already, by a column of the table or a table of ids and labels, such as `--out` is."""
-    none: Sets = [[] for _ in range(frame.height)]
     if clean is None:
-        return none, None
+        return Sets.empty(frame.height), None
     if str(clean) in frame.columns:
-        cells = column_labels(frame[str(clean)])
-        return [[] if label is None else [label] for label in cells], str(clean)
+        return label_sets(frame[str(clean)]), str(clean)
+    known: list[list[Any]] = [[] for _ in range(frame.height)]
     other = read_frame(clean)
     need(other, "label", f"the labels of {clean}")
     need(other, id or "row", f"the rows of {clean}")
@@ -149,8 +156,8 @@ def _known(frame: pl.DataFrame, clean: str | Path | None, id: str | None, ids: n
     for name, label in zip(other[id or "row"].to_list(), column_labels(other["label"]), strict=True):
         if str(name) not in where:
             raise ValueError(f"{clean} names {name!r}, which is no row of the table")
-        none[where[str(name)]] = [] if label is None else [label]
-    return none, None
+        known[where[str(name)]] = [] if label is None else [label]
+    return Sets.of(known), None
 
 
 def _label_columns(frame: pl.DataFrame, names: set[str]) -> list[str]:

@@ -29,8 +29,6 @@ def store_path(out: Path) -> Path:
 def check_out(out: Path) -> None:
     """Refuse a place that would overwrite something else."""
     check_target(out)
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} into: make it first")
     if out.exists() and not store_path(out).exists():
         raise FileExistsError(
             f"{out} exists and was not made by `mogd label` (there is no {store_path(out).name} beside it): choose "

@@ -31,7 +31,7 @@ class MoGD(Method):
     strength : a typical step in logits, whatever the features' scale, before `shrink`; 0 is no meta step.
     beta : instead of `strength`, the paper's step size in effective units (αβ/b); 0 is no meta step.
     shrink : multiply the step by how far two random halves of the clean rows agree and by the clean rows' ratio to the
-        others (1 where one row in twenty is clean, 3 at most); leave alone the candidates of whose class there is no
+        others (1 where one row in twenty is clean, 1.5 at most); leave alone the candidates of whose class there is no
         clean row. The closed form then has a new clean gradient in every fourth step; else every step has one.
     clip : set negative alignments to zero first (Eq. 7).
     meta : the gradient of "all" parameters or of the last layer ("head", closed form); "auto": head if convolutional.

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from mogd.compressed import part_size
+from mogd.compressed import ROWS_AT_ONCE, part_size
 
 CELLS_AT_ONCE = 2**22  # of the dense rows made in one pass over all of them
 
@@ -34,7 +34,10 @@ class CompressedRows:
         return cls(parts[0], parts[1], parts[2].to(dtype or parts[2].dtype), matrix.shape[1])
 
     def to_scipy(self) -> sp.csr_array:
-        parts = (self.values.cpu().numpy(), self.columns.cpu().numpy(), self.starts.cpu().numpy())
+        columns, starts = self.columns.cpu().numpy(), self.starts.cpu().numpy()
+        if len(columns) <= np.iinfo(columns.dtype).max:
+            starts = starts.astype(columns.dtype)  # SciPy would make both the larger type
+        parts = (self.values.cpu().numpy(), columns, starts)
         return sp.csr_array(parts, shape=tuple(self.shape))
 
     def like(self, values: Tensor) -> CompressedRows:
@@ -69,8 +72,12 @@ class CompressedRows:
     def sum(self, dim: int) -> Tensor:
         """How many ones each row of a 0/1 matrix has."""
         assert dim == 1, "columns are not summed"
-        counted = torch.nn.functional.pad(self.values.long().cumsum(0), (1, 0))[self.starts]
-        return counted.diff()
+        return torch.cat([self._counted(part) for part in parts_of(self)])
+
+    def _counted(self, part: slice) -> Tensor:
+        starts = self.starts[part.start : part.stop + 1]
+        values = self.values[int(starts[0]) : int(starts[-1])].long()
+        return torch.nn.functional.pad(values.cumsum(0), (1, 0))[starts - starts[0]].diff()
 
     def __getitem__(self, index: Any) -> Tensor:
         n_rows, row, place = self._places(index)
@@ -124,37 +131,39 @@ def epoch_order(x: Any, generator: torch.Generator) -> Tensor:
     """All rows in a new order: at random, or as random as the files allow that they are read from."""
     if isinstance(x, StreamedRows) and x.rows.source.in_windows:
         seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-        return torch.from_numpy(np.concatenate(x.rows.windows(np.random.default_rng(seed))))
+        return torch.from_numpy(np.concatenate(x.rows.windows(np.random.default_rng(seed)), dtype=np.int64))
     return torch.randperm(len(x), generator=generator)
 
 
 Rows = Tensor | CompressedRows
 
 
-def parts_of(matrix: Rows) -> Iterator[slice]:
-    """All rows in parts whose dense form is small; a tensor is one part."""
-    if isinstance(matrix, Tensor):
-        yield slice(0, len(matrix))
-        return
-    size = part_size(matrix.shape[1], CELLS_AT_ONCE)
-    for first in range(0, len(matrix), size):
-        yield slice(first, min(first + size, len(matrix)))
+def parts_of(first: Any, *others: Any) -> Iterator[slice]:
+    """All rows in parts whose dense form is small; of tensors one part. Of the others a part fills a network's pass."""
+    sizes = [] if isinstance(first, Tensor) else [part_size(first.shape[1], CELLS_AT_ONCE)]
+    lazy = [matrix for matrix in others if not isinstance(matrix, Tensor)]
+    sizes += [max(part_size(matrix.shape[1], CELLS_AT_ONCE), ROWS_AT_ONCE) for matrix in lazy]
+    size = min(sizes, default=max(len(first), 1))
+    for begin in range(0, max(len(first), 1), size):
+        yield slice(begin, min(begin + size, len(first)))
 
 
 def by_rows(function: Callable[..., Tensor], first: Any, *others: Any) -> Any:
     """The matrix that `function` makes of dense rows of these, which treats every row by itself.
 
-    Of compressed rows a part after the other; the result is kept at the places of the first.
+    Where any of them are compressed or on the disk, a part after the other; the result is kept at the places of the
+    first.
     """
-    if isinstance(first, Tensor):
+    if all(isinstance(matrix, Tensor) for matrix in (first, *others)):
         return function(first, *others)
-    found: CompressedRows | None = None
-    for part in parts_of(first):
+    found: Any = None
+    for part in parts_of(first, *others):
         rows = function(first[part], *(other[part] for other in others))
-        if found is None:
+        if found is None and isinstance(first, Tensor):
+            found = rows.new_empty((len(first), *rows.shape[1:]))
+        elif found is None:
             found = first.like(torch.empty(len(first.columns), dtype=rows.dtype, device=first.device))
         found[part] = rows
-    assert found is not None
     return found
 
 

@@ -12,7 +12,7 @@ from mogd.methods.shrinkage import Compared, Shrinkage
 
 MOMENTUM = 0.98  # of the running means behind the shrinkage and the scale: 50 steps
 FULL_RATIO = 20  # partial rows to each clean one at which a step has its full length
-LONGEST = 3.0  # a step's length at most, in units of that (docs/studies/strength.md)
+LONGEST = 1.5  # a step's length at most, in units of that (docs/studies/strength.md)
 
 
 def clean_ratio(n_clean: int, n_partial: int) -> float:

@@ -81,7 +81,7 @@ def family(record: Record) -> str:
 
 def choices(sections: Sequence[Section]) -> list[Choice]:
     """A choice for each kind of data and family; of several tables that have them, the one with the best at the largest
-    scale counts."""
+    scale counts, and one that compares before one with a single method."""
     tables = [s for s in sections if s.summary is not None and not s.recipe.startswith(SIDE_TABLES)]
     made: list[tuple[int, Choice]] = []
     for section in tables:
@@ -89,7 +89,7 @@ def choices(sections: Sequence[Section]) -> list[Choice]:
         of_families = (_choice(section, name) for name in dict.fromkeys(map(family, section.records)))
         made += [(scale, choice) for choice in of_families if choice is not None]
     found: dict[tuple[str, tuple[str, ...], str], Choice] = {}
-    for _, choice in sorted(made, key=lambda entry: (entry[0], -entry[1].accuracy)):
+    for _, choice in sorted(made, key=lambda entry: (entry[1].rival is None, entry[0], -entry[1].accuracy)):
         found.setdefault((choice.kind, choice.datasets, choice.family), choice)
     return _marked(list(found.values()))
 
@@ -154,15 +154,20 @@ def _marked(found: Sequence[Choice]) -> list[Choice]:
 
 def sentence(found: Sequence[Choice]) -> str:
     """Who is first most often, and how sure that is."""
-    firsts = [c for c in found if c.best]
+    compared = {c.data for c in found if c.rival is not None}
+    alone = len({c.data for c in found} - compared)
+    firsts = [c for c in found if c.best and (c.data in compared or not compared)]
     label = Counter(c.label for c in firsts).most_common(1)[0][0]
     won = [c for c in firsts if c.label == label]
     sure = sum(c.rival is not None and c.rival.significant for c in won)
     few = sum(c.rival is None or c.rival.n < FEW for c in won)
     kinds = "the one kind of data" if len(firsts) == 1 else f"{len(won)} of {len(firsts)} kinds of data"
     doubt = f", and {few} have too few runs to say" if few else ""
-    return (
+    said = (
         f"{label} is first on {kinds}. Its lead over the next method of its family is more than noise on {sure}{doubt}."
+    )
+    return said + (
+        f" {alone} more {'has' if alone == 1 else 'have'} nothing to compare yet." if compared and alone else ""
     )
 
 

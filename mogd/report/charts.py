@@ -39,15 +39,18 @@ def line_chart(
     styles: Mapping[str, Style],
     x_name: str,
     y_name: str = "accuracy, %",
+    from_zero: bool = False,
 ) -> Markup:
     """Lines over a number, each labelled at its right end; `x` of few values (q, M) is ticked exactly there."""
     values = sorted({x for line in lines for x in line.x})
     measured = len(values) <= 8
     evenly = measured and _crowded(values)
     x_ticks = values if measured else ticks(values[0], values[-1], 6)
-    y_ticks = ticks(min(line.low for line in lines), max(line.high for line in lines), 6)
+    low = 0.0 if from_zero else min(line.low for line in lines)
+    y_ticks = ticks(low, max(line.high for line in lines), 6)
     room = 52 + CHAR * max(len(line.label) for line in lines)
-    left, right, top = 52.0, 52.0 + PLOT, 14.0
+    left = 30 + CHAR * max(4, *(len(f"{t:g}") for t in y_ticks))
+    right, top = left + PLOT, 14.0
     height = max(300.0, top + 50 + _LABEL * 1.1 * len(lines))
     bottom = height - 46
     place = linear((0, len(values) - 1), (left + 14, right - 14)) if evenly else None

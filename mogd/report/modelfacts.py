@@ -138,7 +138,7 @@ class ModelFacts:
         else:
             unsure = unsettled(self.held_out, self.confidence, self.calibration, COVERAGE)
         order = np.argsort(-self.doubt, kind="stable")
-        return order[(unsure & self.ambiguous)[order]]
+        return order[unsure[order]]
 
     def on_clean_rows(self) -> dict[str, Share]:
         """Right labels among the clean rows: of the model, of the annotators' majority, of the most frequent label."""
@@ -151,6 +151,15 @@ class ModelFacts:
             frequent = np.bincount(self.resolved, minlength=len(self.classes)).argmax()
             shares["Most frequent label"] = Share(int((self.clean == frequent).sum()), len(self.clean))
         return shares
+
+    def judged(self) -> dict[str, Share]:
+        """Clean rows whose label a fit found that did not know it: of the model first, then of others.
+
+        Known where `mogd fit` compared algorithms; labels that tie share a row, so that counts are rounded.
+        """
+        found = self.settings.get("judged") or {"rows": 0, "right": {}}
+        shares = {_title(name): Share(round(right), found["rows"]) for name, right in found["right"].items()}
+        return {self.title: shares.pop(self.title), **shares} if self.title in shares else {}
 
     def on_training_rows(self) -> dict[str, Share]:
         """Right labels among the training rows whose truth the table has."""

@@ -63,7 +63,7 @@ def _answer(facts: ModelFacts) -> Markup:
 
 
 def _how_good(facts: ModelFacts) -> Sequence[object]:
-    known = facts.on_training_rows()
+    known, judged = facts.on_training_rows(), facts.judged()
     if facts.evaluation is not None:
         share = facts.evaluation.accuracy
         others = {name: s for name, s in facts.on_clean_rows().items() if name != facts.title}
@@ -72,11 +72,14 @@ def _how_good(facts: ModelFacts) -> Sequence[object]:
     elif known:
         (_, share), *rest = known.items()
         others, place = dict(rest), f"{share.n} training rows whose truth is known"
+    elif judged:
+        (_, share), *rest = judged.items()
+        others, place = dict(rest), f"{share.n} clean rows, each judged by a fit that did not know its label"
     else:
         return (
             "How good this model is was not measured: fit it with ",
             el("code", "--calibrate"),
-            " (fits it five times more, clean rows held out in turn), or give a table with the truth.",
+            " (fits it ten times more, clean rows held out in turn), or give a table with the truth.",
         )
     low, high = share.interval
     compared = _against(share, others)
@@ -117,6 +120,7 @@ def _compared(facts: ModelFacts) -> Markup | None:
     charts = []
     for name, title, shares in (
         ("clean", "Right labels among the clean rows", facts.on_clean_rows()),
+        ("judged", "Right labels among the clean rows, by fits that did not know them", facts.judged()),
         ("train", "Right labels among the training rows whose truth is known", facts.on_training_rows()),
     ):
         if shares:

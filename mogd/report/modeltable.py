@@ -8,8 +8,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mogd.datasets.exports import table_of
 from mogd.datasets.folders import open_picture
-from mogd.datasets.frames import need, read_frame
+from mogd.datasets.frames import need
+from mogd.datasets.frames import read_rows as read_table_rows
 from mogd.datasets.labelsets import column_labels
 from mogd.datasets.rows import row_ids
 from mogd.report.modelfacts import TableRows
@@ -33,7 +35,7 @@ def read_rows(
     pictured: Collection[str] = (),
 ) -> TableRows:
     """Read what is wanted of a table; `pictured` names the rows whose pictures are put into the page."""
-    frame = read_frame(path)
+    frame = table_of(read_table_rows(path))
     names = [str(name) for name in row_ids(frame, id if id in frame.columns else None).tolist()]
     text = text or _longest_text(frame, {*annotators, truth, id, image_column})
     files = _cells(frame, image_column, names) if images is not None else {}
