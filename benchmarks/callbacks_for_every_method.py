@@ -14,8 +14,9 @@ import warnings
 import numpy as np
 import torch
 
+from benchmarks.training_folds import inner_split
 from mogd.algorithms import make
-from mogd.datasets import load, split_dataset
+from mogd.datasets import load
 
 METHODS = {
     "mogd": {},
@@ -47,8 +48,7 @@ def main() -> None:
         for method in options.methods:
             scores: dict[str, list[float]] = {"none": [], "auto": []}
             for r in range(options.repetitions):
-                outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
-                split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+                split = inner_split(dataset, r)
                 for label, callbacks in (("none", ()), ("auto", "auto")):
                     given = {"backbone": options.backbone, "epochs": options.epochs, "scale": "standard"}
                     given |= METHODS[method] | {"callbacks": callbacks, "random_state": r, "unseen": "keep"}

@@ -26,14 +26,24 @@ from mogd.methods.common import fresh_logits
 from mogd.metrics import accuracy, disambiguation_accuracy
 
 
-class Sharper(Callback):
-    """The network's own opinion to a power: `w ∝ p^power` on the candidates."""
+class Power(Callback):
+    """The network's own opinion to a power: `w ∝ p^power` on the candidates; sharper above 1, softer below."""
 
-    def __init__(self, power: float = 1.5) -> None:
+    def __init__(self, power: float) -> None:
         self.power = power
 
     def on_output(self, out: Output, batch: Batch) -> None:
         out.network_exponent = self.power
+
+
+class RisingPower(Callback):
+    """The power rises from 0, where all candidates count alike, to 1 in a share of the epochs."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def on_output(self, out: Output, batch: Batch) -> None:
+        out.network_exponent = min(1.0, batch.progress / self.share)
 
 
 class LastView(Callback):
@@ -126,8 +136,13 @@ VARIANTS: dict[str, tuple[str, list[Any]]] = {
     "CC": ("cc", []),
     "CC, clean-weight": ("cc", ["clean-weight"]),
     "MoGD, default": ("mogd", ["auto"]),
-    "sharper 1.5": ("cc", [Sharper(1.5)]),
-    "sharper 2": ("cc", [Sharper(2.0)]),
+    "sharper 1.5": ("cc", [Power(1.5)]),
+    "sharper 2": ("cc", [Power(2.0)]),
+    "softer 0.5": ("cc", [Power(0.5)]),
+    "softer 0.7": ("cc", [Power(0.7)]),
+    "rising for a quarter": ("cc", [RisingPower(0.25)]),
+    "rising for a half": ("cc", [RisingPower(0.5)]),
+    "rising to the end": ("cc", [RisingPower(1.0)]),
     "last view 0.5": ("cc", [LastView(0.5)]),
     "last view 1": ("cc", [LastView(1.0)]),
     "mirror view": ("cc", [MirrorView()]),

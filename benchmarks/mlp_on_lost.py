@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.training_folds import inner_split
 from mogd.algorithms import make
-from mogd.datasets import load, split_dataset
+from mogd.datasets import load
 from mogd.metrics import accuracy, disambiguation_accuracy
 
 MLP: dict[str, Any] = {"backbone": "mlp", "scale": "standard", "epochs": 50}
@@ -50,8 +51,7 @@ def main() -> None:
             continue
         began, found = time.process_time(), []
         for r in range(options.repetitions):
-            outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
-            split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+            split = inner_split(dataset, r)
             fits = [make(algorithm, random_state=100 * k + r, unseen="keep", **settings) for k in range(n_fits)]
             for model in fits:
                 model.fit(split.train.X, split.train.candidates, X_val=split.clean_X, y_val=split.clean_y)

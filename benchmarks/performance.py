@@ -1,6 +1,7 @@
 """`make bench`: what the library costs, as ratios measured in one run; writes results/performance.json.
 
     python -m benchmarks.performance [--quick]      measure, then write the page
+    python -m benchmarks.performance --only steps   some sections, without the page
     python -m benchmarks.performance --page         the page alone, from the file
 
 Two cores, under 15 minutes. What is compared takes turns, processor seconds are counted, and medians are compared, so
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -33,6 +33,7 @@ from mogd.methods.proden import PRODEN
 from mogd.training import Settings, train
 
 OUT = Path("results/performance.json")
+PATIENCE = 180  # seconds for an example on two threads beside a busy process, where it may take minutes
 BASE = {"n": 20_000, "K": 20, "M": 100, "b": 256}  # rows, classes, clean rows, batch size; 64 features
 SIZES = {
     "n": (5_000, 10_000, 20_000, 40_000),
@@ -73,11 +74,19 @@ def child(n: int, K: int, M: int, b: int, epochs: int = 2) -> None:
     """One process of `growth`: processor seconds of an epoch, and the peak memory beyond what stood before the fit."""
     X, candidates, clean_X, clean_y = rows(n, K, M)
     model = make("mogd", epochs=epochs, batch_size=b, random_state=0, n_threads=1, classes=list(range(K)))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    model.fit(X[:b], candidates[:b], X_val=clean_X, y_val=clean_y)  # what a process does once
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = peak_mib()
     began = time.process_time()
     model.fit(X, candidates, X_val=clean_X, y_val=clean_y)
     seconds = (time.process_time() - began) / epochs
-    print(json.dumps([seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024]))
+    print(json.dumps([seconds, peak_mib() - before]))
+
+
+def peak_mib() -> float:
+    """Of this process alone: getrusage begins with the memory of the process that started it."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def growth(quick: bool) -> dict[str, Any]:
@@ -95,6 +104,15 @@ def growth(quick: bool) -> dict[str, Any]:
         logs = np.log(chosen)
         exponents = [float(np.polyfit(logs, np.log(np.maximum(v, 1e-3)), 1)[0]) for v in (seconds, memory)]
         found[name] = {"sizes": list(chosen), "seconds": seconds, "MiB": memory, "exponents": exponents}
+    return found
+
+
+def steps(quick: bool) -> dict[str, dict[str, float]]:
+    """Processor seconds of each kind of step, of each network."""
+    found = {}
+    for name in [name for name in meta_step.BOUNDS if name != "wide-resnet" or not quick]:
+        print(f"steps: {name}", flush=True)
+        found[name] = meta_step.measure(name, 1 if quick else 7, inner=4 if name == "wide-resnet" or quick else 20)
     return found
 
 
@@ -133,10 +151,10 @@ def beside_plain(quick: bool) -> dict[str, dict[str, float]]:
     return {"PRODEN, an epoch": interleaved(proden, rounds), "IPAL, a fit": interleaved(ipal, rounds)}
 
 
-def threads(quick: bool) -> dict[str, dict[str, float]]:
+def threads(quick: bool) -> dict[str, dict[str, float | None]]:
     """Processor and clock seconds of the README's example on 1 and 2 threads and by default, idle and beside a load."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, float | None]] = {}
     for place in ("idle", "busy"):
         load = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if place == "busy" else None
         try:
@@ -144,7 +162,14 @@ def threads(quick: bool) -> dict[str, dict[str, float]]:
                 if quick and count == "2":
                     continue  # beside a load it takes minutes
                 command = [sys.executable, "-c", EXAMPLE, count]
-                done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+                print(f"threads: {place}, {count}", flush=True)
+                try:
+                    done = subprocess.run(
+                        command, capture_output=True, text=True, env=environment, check=True, timeout=PATIENCE
+                    )
+                except subprocess.TimeoutExpired:
+                    found[f"{place}, {count}"] = {"processor": None, "clock": None}
+                    continue
                 processor, clock = map(float, done.stdout.split())
                 found[f"{place}, {count}"] = {"processor": processor, "clock": clock}
         finally:
@@ -154,7 +179,7 @@ def threads(quick: bool) -> dict[str, dict[str, float]]:
     return found
 
 
-def predictions() -> dict[str, float]:
+def predictions(quick: bool) -> dict[str, float]:
     """Rows a second of `predict`, in processor seconds of one thread."""
     X, candidates, clean_X, clean_y = rows(5_000, 20, 100)
     found = {}
@@ -163,13 +188,36 @@ def predictions() -> dict[str, float]:
         model.fit(X, candidates, X_val=clean_X, y_val=clean_y)
         many = np.concatenate([X] * 10)
         kinds: dict[str, Callable[[], Any]] = {"predict": partial(model.predict, many)}
-        found[backbone] = len(many) / interleaved(kinds, 5)["predict"]
+        found[backbone] = len(many) / interleaved(kinds, 1 if quick else 5)["predict"]
     return found
+
+
+SECTIONS: dict[str, Callable[[bool], Any]] = {
+    "steps": steps,
+    "plain": beside_plain,
+    "growth": growth,
+    "threads": threads,
+    "predict": predictions,
+}
+
+
+def measure(quick: bool, names: list[str]) -> None:
+    """Measure some sections; the file is written after each, so that one that fails does not lose the others."""
+    found: dict[str, Any] = {"quick": quick, "commit": commit()[0], "host": host(), "versions": versions(), "took": {}}
+    for name in names:
+        began = time.perf_counter()
+        found[name] = SECTIONS[name](quick)
+        found["took"][name] = round(time.perf_counter() - began, 1)
+        print(f"{name}: {found['took'][name]} s", flush=True)
+        OUT.parent.mkdir(exist_ok=True)
+        OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(f"all: {sum(found['took'].values()) / 60:.1f} minutes", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="few sizes and rounds: to see that it works")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections, and no page")
     parser.add_argument("--page", action="store_true", help="only write the page from the file")
     parser.add_argument("--child", nargs=4, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -178,24 +226,9 @@ def main() -> None:
         return
     if not options.page:
         torch.set_num_threads(1)
-        rounds = 1 if options.quick else 7
-        steps = {}
-        for name in [name for name in meta_step.BOUNDS if name != "wide-resnet" or not options.quick]:
-            print(f"steps: {name}", flush=True)
-            steps[name] = meta_step.measure(name, rounds, inner=4 if name == "wide-resnet" or options.quick else 20)
-        found = {
-            "quick": options.quick,
-            "commit": commit()[0],
-            "host": host(),
-            "versions": versions(),
-            "steps": steps,
-            "plain": beside_plain(options.quick),
-            "growth": growth(options.quick),
-            "threads": threads(options.quick),
-            "predict": predictions(),
-        }
-        OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    performance_page.write(json.loads(OUT.read_text(encoding="utf-8")), Path("docs"))
+        measure(options.quick, options.only or list(SECTIONS))
+    if options.only is None:
+        performance_page.write(json.loads(OUT.read_text(encoding="utf-8")), Path("docs"))
 
 
 if __name__ == "__main__":

@@ -82,17 +82,17 @@ def _growth(growth: Mapping[str, Any], charts: Path) -> str:
     for name, curve in growth.items():
         for what, label in (("seconds", "processor seconds an epoch"), ("MiB", "MiB beyond the rows")):
             line = Line(label, curve["sizes"], curve[what])
-            drawn = line_chart(
-                f"{name}-{what}", f"{label} over {NAMES[name]}", [line], styles([label]), NAMES[name], label
-            )
+            title = f"{label} over {NAMES[name]}"
+            drawn = line_chart(f"{name}-{what}", title, [line], styles([label]), NAMES[name], label, from_zero=True)
             file = charts / f"{name}-{what.lower()}.svg"
             file.write_text(_standalone(str(drawn)), encoding="utf-8")
-            pictures.append(f"![{label} over {NAMES[name]}](performance/{file.name})")
+            pictures.append(f"![{title}](performance/{file.name})")
     return said + "\n" + _table(head, lines) + "\n" + "\n\n".join(pictures) + "\n"
 
 
-def _threads(seconds: Mapping[str, Mapping[str, float]]) -> str:
-    lines = [[key, f"{s['processor']:.2f}", f"{s['clock']:.2f}"] for key, s in seconds.items()]
+def _threads(seconds: Mapping[str, Mapping[str, Any]]) -> str:
+    kinds = ("processor", "clock")
+    lines = [[key, *("given up" if s[k] is None else f"{s[k]:.2f}" for k in kinds)] for key, s in seconds.items()]
     ratio = seconds["busy, auto"]["processor"] / seconds["idle, auto"]["processor"]
     said = (
         "## Threads\n\nThe README's example with 30 epochs, alone and beside a process that keeps one core busy; the "

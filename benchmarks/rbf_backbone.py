@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.training_folds import score
-from mogd.datasets import load, split_dataset
+from benchmarks.training_folds import inner_split, score
+from mogd.datasets import load
 from mogd.nets import Net
 from mogd.nets.rbf import LARGEST_EIGENVALUE, mean_distance
 
@@ -71,6 +71,20 @@ STUDIES: dict[str, dict[str, Variant]] = {
     "gamma": gamma(BASE, (0.5, 1.0, 2.0, 3.0, 5.0), "minmax"),
     "standard": gamma({"MoGD": BASE["MoGD"], "CC": BASE["CC"]}, (0.5, 1.0, 2.0, 3.0, 5.0), "standard"),
     "strength": {f"strength {k}": ("mogd", {"strength": float(k)}) for k in (0, 0.3, 1, 3, 10)},
+    "step": {
+        "strength 0": BASE["strength 0"],
+        "MoGD": BASE["MoGD"],
+        **{f"beta {b}, not shrunk": ("mogd", {"beta": b, "shrink": False}) for b in (0.25, 0.5, 1.0)},
+        "true labels": ("supervised", {}),
+    },
+    "clean": {
+        "strength 1.0, default": ("mogd", {}),
+        **{
+            f"strength {k}, clean ×{w}": ("mogd", {"strength": k, "clean_weight": w})
+            for w in (1.0, 2.0, 5.0, 10.0)
+            for k in (0.0, 0.3, 1.0)
+        },
+    },
     "landmarks": {
         f"{name}, {m} landmarks": (algorithm, {**own, "backbone_params": {"landmarks": m}})
         for m in (100, 300, 1000, 2000)
@@ -94,7 +108,7 @@ STUDIES: dict[str, dict[str, Variant]] = {
         f"{name}, weight decay {w}": (algorithm, {**own, "weight_decay": w})
         for name, (algorithm, own) in BASE.items()
         if name in ("MoGD", "CC")
-        for w in (1e-3, 3e-4, 3e-3, 1e-2)
+        for w in (1e-3, 3e-4, 3e-3, 1e-2, 3e-2)
     },
     "backbone": {
         f"{name}, {backbone}, {scale}": (algorithm, {**own, "backbone": backbone, "scale": scale})
@@ -123,8 +137,7 @@ def main() -> None:
                 continue
             began, scores = time.process_time(), []
             for r in range(options.repetitions):
-                outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
-                split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+                split = inner_split(dataset, r)
                 settings = {"scale": "minmax", **params}
                 if algorithm != "sure":
                     settings = {"backbone": "rbf", "random_state": r, **settings}

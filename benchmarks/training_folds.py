@@ -17,7 +17,7 @@ import torch
 
 from mogd.algorithms import make
 from mogd.candidates import Candidates
-from mogd.datasets import Split, load, split_dataset
+from mogd.datasets import PartialDataset, Split, load, split_dataset
 
 CLEAN_WEIGHT = {"name": "clean-weight"}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,6 +48,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     },
     **{f"printed, beta {b}": ("mogd-paper", {"beta": float(b)}) for b in (1, 10, 30, 100)},
     "default": ("mogd", {}),
+    **{f"meta step over {layers}": ("mogd", {"meta": layers}) for layers in ("all", "head")},
     "no callbacks": ("mogd", {"callbacks": ()}),
     **{
         f"strength {k}, clean ×{w}": ("mogd", {"strength": float(k), "clean_weight": w, "callbacks": ()})
@@ -86,6 +87,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def inner_split(dataset: PartialDataset, r: int) -> Split:
+    """Repetition r: the training part of one fold, split again."""
+    outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
+    return split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+
+
 def score(algorithm: str, split: Split, **settings: Any) -> float:
     """Accuracy in % on a split's test rows; "supervised" is given the labels of the training rows."""
     candidates = split.train.candidates
@@ -115,8 +122,7 @@ def main() -> None:
                 continue  # it is refused: there is no layer before the last
             began, scores = time.perf_counter(), []
             for r in range(options.repetitions):
-                outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
-                split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+                split = inner_split(dataset, r)
                 settings = {"backbone": options.backbone, "epochs": options.epochs, "scale": "standard", **params}
                 scores.append(score(algorithm, split, random_state=r, **settings))
             error = np.std(scores) / len(scores) ** 0.5

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.training_folds import inner_split
 from mogd.choice import compare
-from mogd.datasets import load, split_dataset
+from mogd.datasets import load
 
 Row = dict[str, Any]
 
 
 def judged(name: str, r: int) -> Row:
     """Estimates and test accuracies of every option in one repetition."""
-    outer = split_dataset(load(name), n_clean=0, seed=r, fold=r % 5).train
-    split = split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+    split = inner_split(load(name), r)
     clean = {"X_val": split.clean_X, "y_val": split.clean_y}
     found = compare(split.train.X, split.train.candidates, **clean, random_state=r)
     tested = {}
