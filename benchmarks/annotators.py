@@ -157,7 +157,7 @@ def runs(n_seeds: int, n_alone: int) -> list[tuple[int, int, str, str]]:
     """Seed, raters, further rater and method of each run: every method on some draws, then fewer on more of them."""
     every = [*product(range(n_seeds), (3, 5), FURTHER, WITH_TEXT)]
     more = product(range(n_seeds, n_alone), (3, 5), ("none",), ON_MORE_DRAWS)
-    return [*every, *more, *product(range(n_seeds), (3, 5), ("none",), (AUTO,))]
+    return [*every, *more, *product(range(n_alone), (3, 5), ("none",), (AUTO,))]
 
 
 def record_all(path: Path, n_seeds: int, n_alone: int) -> list[dict[str, Any]]:

@@ -15,7 +15,8 @@ from mogd.callbacks.base import Callback
 from mogd.compressed import Matrix
 from mogd.estimator import Rows
 from mogd.methods.base import Batch, Output, TrainingData
-from mogd.methods.common import forward_in_chunks, posterior
+from mogd.methods.common import IMAGES_AT_ONCE, forward_in_chunks, frozen_buffers, posterior
+from mogd.methods.common import with_features as features_of
 from mogd.methods.meta import MOST_CLEAN_ROWS
 from mogd.methods.rows import CompressedRows, StreamedRows, by_rows
 from mogd.methods.rows import Rows as RowsOf
@@ -65,20 +66,34 @@ def with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Traini
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback]) -> RowsOf:
-    """The posterior of the trained network and of the opinions beside it that need no features of the run."""
+def final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], sets: RowsOf) -> RowsOf:
+    """The posterior on `sets` of the trained network and of the opinions beside it."""
+    wants_features = any(callback.wants_features for callback in callbacks)
 
-    def resolved(sets: Tensor, index: Tensor, x: Tensor) -> Tensor:
+    @torch.no_grad()
+    def resolved(sets: Tensor, candidates: Tensor, index: Tensor, x: Tensor) -> Tensor:
         batch = Batch(
-            index, x, sets, sets.to(data.weight.dtype), data.weight[index], data.is_clean[index], progress=1.0
+            index,
+            x,
+            candidates,
+            candidates.to(data.weight.dtype),
+            data.weight[index],
+            data.is_clean[index],
+            progress=1.0,
         )
-        out = Output(forward_in_chunks(net, x))
+        out = Output(*_with_features_in_chunks(net, x)) if wants_features else Output(forward_in_chunks(net, x))
         for callback in callbacks:
-            if not callback.wants_features:
-                callback.on_output(out, batch)
+            callback.on_output(out, batch)
         return posterior(out.opinion, sets)
 
-    return by_rows(resolved, data.candidates, torch.arange(len(data.x), device=data.x.device), data.x)
+    return by_rows(resolved, sets, data.candidates, torch.arange(len(data.x), device=data.x.device), data.x)
+
+
+def _with_features_in_chunks(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    with frozen_buffers(net, single=True) as buffers:  # in evaluation mode
+        parts = [features_of(net, part, buffers) for part in x.split(IMAGES_AT_ONCE)]
+    logits, features = zip(*parts, strict=True)
+    return torch.cat(logits), torch.cat(features)
 
 
 def _dense_if_few(clean_X: Any) -> Any:

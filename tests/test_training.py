@@ -13,10 +13,11 @@ import torch
 from sklearn.datasets import load_iris
 from torch import Tensor, nn
 
-from mogd import PartialLabelClassifier
+from mogd import PartialLabelClassifier, make
+from mogd.callbacks import make_callback
 from mogd.callbacks.base import Callback, Run
 from mogd.methods.base import Batch, Method, Output, Step, TrainingData
-from mogd.methods.common import forward_in_chunks
+from mogd.methods.common import forward_in_chunks, with_features
 from mogd.methods.supervised import Supervised
 from mogd.nets import linear, mlp
 from mogd.training import Settings, seeded, train
@@ -383,3 +384,47 @@ def test_a_diverged_run_is_an_error_and_says_what_to_do() -> None:
         ValueError, match=r"training diverged in epoch \d+, batch \d+ of \d+ \(rows .*lower lr, which is 1e\+38"
     ):
         PartialLabelClassifier("pce", lr=1e38, epochs=5, random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize("method", ["proden", "mogd"])
+def test_with_augmentation_confidences_are_found_on_the_rows_themselves(method: str) -> None:
+    """Training saw altered copies, and the network before its last steps: it knows the rows better than that."""
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (90, 3, 12, 12), dtype=np.uint8), rng.integers(0, 3, 90)
+    sets = np.eye(3, dtype=bool)[y] | (rng.random((90, 3)) < 0.4)
+    params = {"backbone": "airbench", "backbone_params": {"width": 0.1}, "epochs": 2, "batch_size": 30}
+    params |= {"callbacks": (), "random_state": 0}
+    for augment in (None, "flip-crop"):
+        model = make(method, augment=augment, **params).fit(X[9:], sets[9:], X_val=X[:9], y_val=y[:9])
+        expected = model.predict_proba(X[9:]) * sets[9:]
+        expected /= expected.sum(axis=1, keepdims=True)
+        assert np.allclose(model.confidence_, expected, atol=1e-5) == (augment is not None)
+    assert sets[9:][model.confidence_ > 0].all()
+
+
+def test_as_printed_keeps_its_own_confidences() -> None:
+    """They are no posterior: the clean rows' gradient alone makes them."""
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (60, 1, 10, 10), dtype=np.uint8), rng.integers(0, 3, 60)
+    sets = np.eye(3, dtype=bool)[y] | (rng.random((60, 3)) < 0.5)
+    params = {"backbone": "airbench", "backbone_params": {"width": 0.1}, "epochs": 1, "batch_size": 30}
+    model = make("mogd-paper", augment="flip", random_state=0, **params)
+    model.fit(X[9:], sets[9:], X_val=X[:9], y_val=y[:9])
+    expected = model.predict_proba(X[9:]) * sets[9:]
+    assert not np.allclose(model.confidence_, expected / expected.sum(axis=1, keepdims=True), atol=1e-3)
+
+
+def test_the_candidate_set_head_takes_part_in_what_rows_are_resolved_to() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (90, 3, 12, 12), dtype=np.uint8), rng.integers(0, 3, 90)
+    sets = np.eye(3, dtype=bool)[y] | (rng.random((90, 3)) < 0.4)
+    head = make_callback("candidate-set-head")
+    head.best_exponent = lambda *_: 2.0
+    data = {"backbone": "airbench", "backbone_params": {"width": 0.1}, "epochs": 2, "batch_size": 30}
+    model = make("cc", callbacks=[head], random_state=0, **data).fit(X[9:], sets[9:], X_val=X[:9], y_val=y[:9])
+    assert head.exponent_ == 2.0
+    with torch.no_grad():
+        logits, features = with_features(model.module_, torch.from_numpy(X[9:]))
+        expected = (torch.log_softmax(logits, 1) + 2.0 * torch.nn.functional.logsigmoid(head.head_(features))).numpy()
+    expected = np.where(sets[9:], np.exp(expected), 0.0)
+    assert np.allclose(model.confidence_, expected / expected.sum(axis=1, keepdims=True), atol=1e-5)

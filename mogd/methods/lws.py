@@ -22,6 +22,7 @@ class LWS(Method):
 
     updates_confidence = True
     needs_all_cells = True
+    is_posterior = True
 
     def __init__(self, beta: float = 1.0, surrogate: str = "sigmoid", warmup_epochs: int = 1) -> None:
         self.beta = beta

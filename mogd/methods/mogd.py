@@ -73,6 +73,7 @@ class MoGD(Method):
 
     def start(self, model: nn.Module, data: TrainingData, generator: torch.Generator) -> None:
         self._check()
+        self.is_posterior = self.prior != "uniform" and self.normalize == "softmax"  # moved by the meta step
         shrink, head = self.shrink and self.normalize == "softmax", self.meta == "head"  # a sum needs no comparison
         size = self.strength if self.beta is None else self.beta
         with_step = (size > 0 or self.normalize == "sum") and len(data.guides[1]) > 0

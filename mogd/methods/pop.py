@@ -25,6 +25,7 @@ class POP(Method):
     """
 
     updates_confidence = True
+    is_posterior = True
     uses_log_prior = True
 
     def __init__(self, threshold: float = 1e-3, growth: float = 1e-3, window: int = 5, warmup_epochs: int = 20) -> None:

@@ -12,6 +12,7 @@ class PRODEN(Method):
     """Cross entropy weighted by the posterior on the candidates as it was at the row's last visit."""
 
     updates_confidence = True
+    is_posterior = True
     uses_log_prior = True
 
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:

@@ -12,6 +12,7 @@ class RC(Method):
     """Cross entropy weighted by the model's own posterior on the candidates, taken anew after every step."""
 
     updates_confidence = True
+    is_posterior = True
     uses_log_prior = True
 
     def updated(self, model: nn.Module, out: Output, confidence: Tensor, batch: Batch) -> Tensor:

@@ -40,6 +40,7 @@ class VALEN(Method):
 
     updates_confidence = True
     needs_all_rows = True
+    is_posterior = True
     uses_log_prior = True
     one_process = "its loss joins neighbours that meet in a batch, and these would be in different processes"
 
