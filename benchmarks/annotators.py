@@ -2,12 +2,14 @@
 
     OMP_NUM_THREADS=1 MOGD_DATA=… python -m benchmarks.annotators
     OMP_NUM_THREADS=1 MOGD_DATA=… python -m benchmarks.annotators --text results/studies/annotators.jsonl
+    OMP_NUM_THREADS=1 MOGD_DATA=… python -m benchmarks.annotators --rule results/studies/annotators-rule.jsonl
 
 The first table has the share of rows resolved to the truth, with a further rater who is useless (random labels) or
 malicious (a fixed permutation of the truth); below it, the raters' reliabilities and the exponents of the last method.
 `--text` has the text too (TF-IDF of words and pairs, 256 components) and holds out a fifth of the rows to predict. It
 writes a JSON line for each run, leaves out those that the file has, and prints the means: of three draws, and of ten
-for the raters alone.
+for the raters alone. `--rule` compares rules by which the clean rows choose between MoGD and the simple methods, on
+every second row and draws that the tables do not use.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import csv
 import json
 import os
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +30,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mogd import as_candidates, make
 from mogd.candidates import Candidates
-from mogd.comparison import SIMPLE, compare
+from mogd.comparison import SIMPLE, Judged, compare
 
 N_CLEAN = 100
 FURTHER = ("none", "random", "malicious")
@@ -65,19 +68,20 @@ class Rated(NamedTuple):
     text: list[str]
 
 
-def read_rated(name: str, n_raters: int, further: str = "none", seed: int = 0) -> Rated:
-    """The first raters of nyt.csv, tweets.csv or cifar10n.npz in the folder MOGD_DATA, and perhaps a further one."""
+def read_rated(name: str, raters: int | Sequence[int], further: str = "none", seed: int = 0) -> Rated:
+    """The first, or these, raters of nyt.csv, tweets.csv or cifar10n.npz in MOGD_DATA, and perhaps a further one."""
+    columns = [*range(raters)] if isinstance(raters, int) else [*raters]
     folders = [Path(folder) for folder in os.environ.get("MOGD_DATA", "").split(os.pathsep) if folder]
     found = next(file for folder in folders for file in folder.glob(f"{name}.*"))
     if found.suffix == ".npz":
         with np.load(found) as arrays:
-            (classes, y), said = np.unique(arrays["truth"], return_inverse=True), arrays["annotators"][:, :n_raters]
+            (classes, y), said = np.unique(arrays["truth"], return_inverse=True), arrays["annotators"][:, columns]
         text = [""] * len(y)
     else:
         with found.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         classes, y = np.unique([row["truth"] for row in rows], return_inverse=True)
-        said = np.array([[row[f"rater{i + 1}"] for i in range(n_raters)] for row in rows])
+        said = np.array([[row[f"rater{i + 1}"] for i in columns] for row in rows])
         text = [row["text"] for row in rows]
     if further != "none":
         random = np.random.default_rng(seed).integers(len(classes), size=len(y))
@@ -177,6 +181,41 @@ def record_all(path: Path, n_seeds: int, n_alone: int) -> list[dict[str, Any]]:
     return records
 
 
+def chosen_among(name: str, n_raters: int, seed: int, features: np.ndarray) -> dict[str, Any]:
+    """What the clean rows say of MoGD and the simple methods on every second row, and what each resolves."""
+    raters = sorted(np.random.default_rng(seed).permutation(5)[:n_raters].tolist())
+    rated, half = read_rated(name, raters), np.arange(0, len(features), 2)
+    classes, y, candidates = rated.candidates.classes, rated.y[half], rated.candidates[half]
+    clean, rest = draw_clean(len(half), seed)
+    X = TEXT_SCALE * features[half]
+    given = (X[rest], candidates[rest], X[clean], classes[y[clean]], candidates[clean])
+    found = compare(make("mogd", **LEARNING), "mogd", *given)
+    resolved = {}
+    for one in found.judged:
+        model = make(one.name, **SIMPLE.get(one.name, LEARNING))
+        model.fit(*given[:2], X_val=given[2], y_val=given[3], candidates_val=given[4])
+        resolved[one.name] = float(np.mean(model.disambiguate().label == classes[y[rest]]))
+    right = {one.name: one.right.round(4).tolist() for one in found.judged}
+    return {"data": name, "raters": n_raters, "seed": seed, "right": right, "resolved": resolved}
+
+
+def print_rules(records: list[dict[str, Any]]) -> None:
+    """Rows resolved where a simple method is chosen if it is better than MoGD by so many standard errors."""
+    for key in sorted({(record["data"], record["raters"]) for record in records}):
+        runs = [record for record in records if (record["data"], record["raters"]) == key]
+        shown = {name: [run["resolved"][name] for run in runs] for name in runs[0]["resolved"]}
+        for errors in (0.0, 0.5, 1.0, 1.5, 2.0):
+            shown[f"beyond {errors} errors"] = [_by_rule(run, errors) for run in runs]
+        print(*key, {name: f"{100 * np.mean(values):.2f}" for name, values in shown.items()})
+
+
+def _by_rule(run: dict[str, Any], errors: float) -> float:
+    own, *simple = (Judged(name, np.array(run["right"][name])) for name in ("mogd", *SIMPLE))
+    best = max(simple, key=lambda one: one.share)
+    gain, error = best.gain(own)
+    return float(run["resolved"][(best if gain >= errors * error and (gain > 0 or errors == 0) else own).name])
+
+
 def print_means(records: list[dict[str, Any]]) -> None:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
@@ -198,7 +237,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--alone", type=int, default=10, help="draws of the raters alone, with --text")
     parser.add_argument("--text", type=Path, metavar="RECORDS")
+    parser.add_argument("--rule", type=Path, metavar="RECORDS")
     options = parser.parse_args()
+    if options.rule is not None:
+        known = options.rule.read_text(encoding="utf-8").splitlines() if options.rule.exists() else []
+        records = [json.loads(line) for line in known]
+        done = {(record["data"], record["raters"], record["seed"]) for record in records}
+        for name in ("nyt", "tweets"):
+            features = text_features(read_rated(name, 3).text)
+            for key in product((name,), (3, 5), range(100, 110)):
+                if key not in done:
+                    records.append(chosen_among(*key, features))
+                    with options.rule.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(records[-1]) + "\n")
+        print_rules(records)
+        return
     if options.text is not None:
         print_means(record_all(options.text, options.seeds, options.alone))
         return

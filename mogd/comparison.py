@@ -63,8 +63,13 @@ class Comparison:
 
     @property
     def preferred(self) -> Judged:
-        """The best on the clean rows; of equal ones the simplest."""
-        return max(self.judged, key=lambda judged: judged.share)
+        """The one that uses the features, unless a simple one is better beyond noise: it weighs the same votes, and to
+        choose by the larger share alone resolves fewer rows (docs/studies/annotators.md)."""
+        best = self.best_simple
+        if self.own is None or (best is not None and best.beats(self.own)):
+            assert best is not None
+            return best
+        return self.own
 
     def as_dict(self) -> dict[str, Any]:
         """For `config_`: the clean rows, and how many of them each algorithm got right."""

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from mogd import PartialLabelClassifier
 from mogd.compressed import take_dense
+from mogd.methods.base import Batch
 from mogd.methods.cc import CC
 from mogd.methods.meta import MOST_CLEAN_ROWS, alignment
 from mogd.methods.mogd import MoGD
@@ -46,6 +47,21 @@ def test_paper_form_by_hand() -> None:
     assert not method.train_on_clean
 
 
+def shrunk_by_hand(batch: Batch, halves: list[torch.Tensor]) -> tuple[float, float]:
+    """How far the halves agree, and the root mean square of their mean, over the candidates of partial rows."""
+    a, b, count = 0.0, 0.0, 0
+    for i in range(len(batch.x)):
+        members = batch.candidates[i]
+        if members.sum() > 1:
+            first, second = (h[i][members] - h[i][members].mean() for h in halves)
+            a += float((first * second).sum())
+            b += float((((first + second) / 2) ** 2).sum())
+            count += int(members.sum())
+    s = min(max(a / b, 0.0), 1.0)
+    assert 0 < s <= 1
+    return s, (b / count) ** 0.5
+
+
 def test_default_form_by_hand() -> None:
     """w ∝ posterior · exp(strength · s · share · alignment / rms), with s and rms from the two halves, share 1.5."""
     with torch.random.fork_rng():
@@ -57,17 +73,8 @@ def test_default_form_by_hand() -> None:
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     halves = [alignment(model, batch.x, data.clean_x[h], data.clean_y[h])[1] for h in (order[:20], order[20:])]
     logits = model(batch.x)
-    a, b, both, count = 0.0, 0.0, [], 0
-    for i in range(len(batch.x)):
-        members = batch.candidates[i]
-        if members.sum() > 1:
-            first, second = (h[i][members] - h[i][members].mean() for h in halves)
-            a += float((first * second).sum())
-            b += float((((first + second) / 2) ** 2).sum())
-            count += int(members.sum())
-        both.append((halves[0][i] + halves[1][i]) / 2)
-    s, rms = min(max(a / b, 0.0), 1.0), (b / count) ** 0.5
-    assert 0 < s <= 1
+    s, rms = shrunk_by_hand(batch, halves)
+    both = [(first + second) / 2 for first, second in zip(*halves, strict=True)]
     for i in range(len(batch.x)):
         members = batch.candidates[i]
         expected = torch.softmax((logits[i] + 0.7 * s * 1.5 * both[i] / rms)[members], dim=0)
@@ -88,16 +95,7 @@ def test_head_form_by_hand() -> None:
         loss = cross_entropy(model(data.clean_x[part]), data.clean_y[part])
         weight, bias = torch.autograd.grad(loss, [*model.head.parameters()])
         halves.append(-(model.body(batch.x) @ weight.T + bias).detach())
-    a, b, count = 0.0, 0.0, 0
-    for i in range(len(batch.x)):
-        members = batch.candidates[i]
-        if members.sum() > 1:
-            first, second = (h[i][members] - h[i][members].mean() for h in halves)
-            a += float((first * second).sum())
-            b += float((((first + second) / 2) ** 2).sum())
-            count += int(members.sum())
-    s, rms = min(max(a / b, 0.0), 1.0), (b / count) ** 0.5
-    assert 0 < s <= 1
+    s, rms = shrunk_by_hand(batch, halves)
     for i in range(len(batch.x)):
         members = batch.candidates[i]
         move = 0.7 * s * 1.5 * (halves[0][i] + halves[1][i]) / 2 / rms

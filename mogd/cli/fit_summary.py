@@ -64,8 +64,8 @@ def choose(
     """The algorithm to fit, how it compares on the clean rows, and what else was tried.
 
     With `tried` it is the best of those that use features, in the place of `method`; where there are votes, it gives
-    way to those that read the votes alone if the clean rows prefer them. Without a wish, tables with votes and enough
-    clean rows are compared on these: every fit of pictures is long.
+    way to those that read the votes alone if these are better on the clean rows beyond noise. Without a wish, tables
+    with votes and enough clean rows are compared on these: every fit of pictures is long.
     """
     from sklearn.base import clone
 
