@@ -30,9 +30,9 @@ from mogd.fitchecks import check_singles, check_size, warn_of_unused
 from mogd.memory import kept
 from mogd.methods.base import Method, TrainingData
 from mogd.methods.common import forward_in_chunks
-from mogd.methods.rows import CompressedRows, by_rows
+from mogd.methods.rows import CompressedRows
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
-from mogd.tensors import as_input, final_confidence, training_data, with_features
+from mogd.tensors import as_input, resolved, training_data, with_features
 from mogd.threads import limited_to, threads_for
 from mogd.training import History, Settings, seeded, train
 from mogd.views import ViewAverage
@@ -82,7 +82,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     ----------
     module_ : the trained network. confidence_ : `(n, K)`, a distribution over each training row's candidates; above
         `mogd.compressed.DENSE_CELLS` cells SciPy's `csr_array`, with a place for each candidate. With `augment` it is
-        found on the rows themselves after the last epoch, where training saw altered copies.
+        found on the rows themselves after the last epoch, where training saw altered copies, unless votes or scores
+        weigh the network as it was in training.
     history_ : one dict for each epoch, and for each part of an earlier phase.
     config_ : what was chosen and used: the data's profile, the method, the callbacks, their settings and findings.
     method_ : the method with its parameters. backbone_ : the backbone that was used. classes_ : the class names.
@@ -232,12 +233,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
                 confidence, self.history_ = train(
                     trained, method, data, settings, generator, callbacks=callbacks, augment=augment, owner=self
                 )
-                if not method.updates_confidence:
-                    confidence = final_confidence(trained, data, callbacks, data.candidates)
-                elif augment is not None and method.is_posterior:
-                    # its own are of altered copies of the rows, and of the network before the last steps
-                    left = by_rows(lambda sets, values: sets & (values > 0), data.candidates, confidence)
-                    confidence = final_confidence(trained, data, callbacks, left)
+                confidence = resolved(trained, method, data, callbacks, confidence, altered=augment is not None)
         for callback in callbacks:
             self.config_ |= callback.findings()
         self.config_ |= choice

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mogd.callbacks.base import Callback
 from mogd.compressed import Matrix
 from mogd.estimator import Rows
-from mogd.methods.base import Batch, Output, TrainingData
+from mogd.methods.base import Batch, Method, Output, TrainingData
 from mogd.methods.common import IMAGES_AT_ONCE, forward_in_chunks, frozen_buffers, posterior
 from mogd.methods.common import with_features as features_of
 from mogd.methods.meta import MOST_CLEAN_ROWS
@@ -66,12 +66,37 @@ def with_features(net: nn.Module, data: TrainingData) -> tuple[nn.Module, Traini
     return net.head, replace(data, x=x, clean_x=clean_x)
 
 
-def final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], sets: RowsOf) -> RowsOf:
+def resolved(
+    net: nn.Module,
+    method: Method,
+    data: TrainingData,
+    callbacks: Sequence[Callback],
+    confidence: RowsOf,
+    *,
+    altered: bool,
+) -> RowsOf:
+    """What the rows are resolved to: the confidences of training, or the posterior of the trained network.
+
+    A posterior that training took of altered copies of the rows gives way to that of the rows themselves, unless the
+    network was weighed as it was in training.
+    """
+    keeps_own = method.updates_confidence
+    if altered and method.is_posterior:
+        keeps_own = any(callback.weighs_network for callback in callbacks)
+    if keeps_own:
+        return confidence
+    sets = data.candidates
+    if method.updates_confidence:  # what it has ruled out stays so
+        sets = by_rows(lambda sets, values: sets & (values > 0), sets, confidence)
+    return _final_posterior(net, data, callbacks, sets)
+
+
+def _final_posterior(net: nn.Module, data: TrainingData, callbacks: Sequence[Callback], sets: RowsOf) -> RowsOf:
     """The posterior on `sets` of the trained network and of the opinions beside it."""
     wants_features = any(callback.wants_features for callback in callbacks)
 
     @torch.no_grad()
-    def resolved(sets: Tensor, candidates: Tensor, index: Tensor, x: Tensor) -> Tensor:
+    def posteriors(sets: Tensor, candidates: Tensor, index: Tensor, x: Tensor) -> Tensor:
         batch = Batch(
             index,
             x,
@@ -86,7 +111,7 @@ def final_confidence(net: nn.Module, data: TrainingData, callbacks: Sequence[Cal
             callback.on_output(out, batch)
         return posterior(out.opinion, sets)
 
-    return by_rows(resolved, sets, data.candidates, torch.arange(len(data.x), device=data.x.device), data.x)
+    return by_rows(posteriors, sets, data.candidates, torch.arange(len(data.x), device=data.x.device), data.x)
 
 
 def _with_features_in_chunks(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:

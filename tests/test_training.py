@@ -13,7 +13,7 @@ import torch
 from sklearn.datasets import load_iris
 from torch import Tensor, nn
 
-from mogd import PartialLabelClassifier, make
+from mogd import PartialLabelClassifier, as_candidates, make
 from mogd.callbacks import make_callback
 from mogd.callbacks.base import Callback, Run
 from mogd.methods.base import Batch, Method, Output, Step, TrainingData
@@ -428,3 +428,26 @@ def test_the_candidate_set_head_takes_part_in_what_rows_are_resolved_to() -> Non
         expected = (torch.log_softmax(logits, 1) + 2.0 * torch.nn.functional.logsigmoid(head.head_(features))).numpy()
     expected = np.where(sets[9:], np.exp(expected), 0.0)
     assert np.allclose(model.confidence_, expected / expected.sum(axis=1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["cc", "proden", "mogd"])
+def test_where_votes_weigh_the_network_its_last_visits_stay(method: str) -> None:
+    """Their exponents are for the network as it was in training, not for one that has learned the rows' own votes."""
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (120, 3, 12, 12), dtype=np.uint8), rng.integers(0, 3, 120)
+    said = np.where(rng.random((120, 3)) < 0.6, y[:, None], rng.integers(0, 3, (120, 3)))
+    votes = as_candidates(said, form="annotators", classes=[0, 1, 2])
+    params = {"backbone": "airbench", "backbone_params": {"width": 0.1}, "epochs": 2, "batch_size": 30}
+    given = {"X_val": X[:40], "y_val": y[:40], "candidates_val": votes[:40]}
+    for callbacks, keeps in ((("source-opinions",), True), ((), False)):
+        last = LastConfidence()
+        model = make(method, augment="flip", callbacks=[*callbacks, last], random_state=0, **params)
+        model.fit(X[40:], votes[40:], **given)
+        assert np.allclose(model.confidence_, last.confidence[:80], atol=1e-6) == keeps
+
+
+class LastConfidence(Callback):
+    observer = True
+
+    def end(self, run: Run) -> None:
+        self.confidence = run.confidence.numpy()

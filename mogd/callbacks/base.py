@@ -129,6 +129,7 @@ class Callback(BaseEstimator):
 
     observer: ClassVar[bool] = False  # whether it looks on: without it the same is learned
     wants_features: ClassVar[bool] = False  # whether it reads `Output.features`
+    weighs_network: ClassVar[bool] = False  # whether its exponents are for the network as it is in training
 
     @classmethod
     def name(cls) -> str:

@@ -38,6 +38,8 @@ class SourceOpinions(Callback):
     Where fewer than thirty clean rows have votes of their own, every opinion has the exponent 1, and the count 0.
     """
 
+    weighs_network = True
+
     def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:
         if not method.uses_log_prior:
             return "it takes no opinions beside its network's"

@@ -128,7 +128,7 @@ class Method(BaseEstimator):
     updates_confidence = False  # whether `updated` gives new confidences; otherwise the final posterior is reported
     needs_all_rows = False  # whether it looks at the features of all rows at once
     needs_all_cells = False  # whether it keeps a value for every row and class, candidates or not
-    is_posterior = False  # whether these are the network's posterior, as it was at the row's last visit
+    is_posterior = False  # whether the confidences it trains with are the network's posterior
     uses_log_prior = False  # whether opinions beside the network's (`Output.log_prior`) enter the confidence
     takes_class_weight = True  # whether its loss is a mean over rows, each of which may count by its class
     one_process: str = ""  # why several processes cannot share its batches, where they cannot

@@ -11,6 +11,7 @@ from mogd.methods.common import posterior
 class CC(Method):
     """`−log Σ_S p`, by its gradient: that of the cross entropy weighted by the posterior on the candidates."""
 
+    is_posterior = True
     uses_log_prior = True
 
     def confidence(self, out: Output, batch: Batch) -> Tensor:
