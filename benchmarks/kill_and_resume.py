@@ -37,6 +37,7 @@ REFINEMENTS: list[dict[str, Any]] = [
     {"name": "clean-pretraining", "fraction": 0.1},
     {"name": "candidate-cleaning", "alpha": 0.1},
     {"name": "candidate-noise", "rate": 0.05},
+    {"name": "sharper-targets"},
     {"name": "early-stopping", "patience": 25},
 ]
 TABLE = {"backbone": "mlp", "backbone_params": {"hidden": (16,)}, "epochs": 30}  # with dropout and BatchNorm
@@ -59,6 +60,7 @@ def usable(name: str, data: str) -> list[dict[str, Any]]:
         "loss-schedule": not method.uses_surrogate,
         "clean-pretraining": not method.train_on_clean,
         "candidate-noise": not method.uses_log_prior,
+        "sharper-targets": not method.uses_log_prior or name == "crosel" or data == "votes",
     }
     own = [callback for callback in REFINEMENTS if not refused.get(callback["name"])]
     return [*own, {"name": "source-opinions"}] if data == "votes" else own

@@ -13,7 +13,10 @@ import numpy as np
 import torch
 
 from benchmarks.training_folds import inner_split, score
+from mogd.callbacks.base import Callback, Entry, Run
 from mogd.datasets import load
+from mogd.methods.base import Batch, Output
+from mogd.methods.common import posterior
 from mogd.nets import Net
 from mogd.nets.rbf import LARGEST_EIGENVALUE, mean_distance
 
@@ -25,6 +28,52 @@ BASE: dict[str, Variant] = {
     "CC": ("cc", {}),
     "PRODEN": ("proden", {}),
 }
+
+
+EARLIER = ("clean-weight", "loss-schedule")  # what is recommended for kernels
+
+
+class Mixing(Callback):
+    """A second loss: rows mixed in pairs, as they come, against their posteriors mixed alike. Tried, and not kept."""
+
+    def __init__(self, weight: float = 1.0, start_fraction: float = 0.2) -> None:
+        self.weight = weight
+        self.start_fraction = start_fraction
+
+    def start(self, run: Run) -> None:
+        self.model = run.model
+        self.generator = torch.Generator().manual_seed(run.generator.initial_seed() + 7)
+
+    def on_output(self, out: Output, batch: Batch) -> None:
+        if batch.progress < self.start_fraction:
+            return
+        target = posterior(out.opinion, batch.candidates)
+        other = torch.randperm(len(target), generator=self.generator)
+        share = 1 - torch.rand(len(target), 1, generator=self.generator) / 2
+        logits = self.model(torch.lerp(batch.x[other], batch.x, share))
+        out.add_losses(self.weight * batch.surrogate(logits, torch.lerp(target[other], target, share)))
+
+
+class Neighbours(Callback):
+    """A second opinion: the mean confidence of the nearest rows, after the last epoch. Tried, and not kept."""
+
+    def __init__(self, count: int = 10, exponent: float = 0.5) -> None:
+        self.count = count
+        self.exponent = exponent
+
+    def start(self, run: Run) -> None:
+        distance = torch.cdist(run.data.x, run.data.x).fill_diagonal_(torch.inf)
+        self.nearest = distance.topk(self.count, largest=False).indices
+        self.opinion: torch.Tensor | None = None
+
+    def on_output(self, out: Output, batch: Batch) -> None:
+        if self.opinion is not None:
+            out.log_prior = out.log_prior + self.exponent * self.opinion[batch.index]
+
+    def on_epoch_end(self, run: Run, entry: Entry) -> None:
+        confidence = run.confidence
+        assert isinstance(confidence, torch.Tensor)
+        self.opinion = (confidence[self.nearest].mean(dim=1) + 0.01).log()
 
 
 class FourierFeatures(torch.nn.Module):
@@ -117,6 +166,27 @@ STUDIES: dict[str, dict[str, Variant]] = {
         for name, (algorithm, own) in BASE.items()
         if name in ("MoGD", "CC")
     },
+    "targets": {
+        "without": ("mogd", {"callbacks": EARLIER}),
+        "sharper targets": ("mogd", {"callbacks": [*EARLIER, "sharper-targets"]}),
+        **{
+            f"temperature {t}, from {start}": (
+                "mogd",
+                {"callbacks": [*EARLIER, {"name": "sharper-targets", "temperature": t, "start_fraction": start}]},
+            )
+            for t, start in ((0.5, 0.0), (0.5, 0.1), (0.5, 0.5), (0.5, 0.75), (0.4, 0.2), (0.33, 0.2))
+        },
+        "CroSel": ("crosel", {"callbacks": ()}),
+        "CC": ("cc", {"callbacks": EARLIER}),
+        "CC, sharper targets": ("cc", {"callbacks": [*EARLIER, "sharper-targets"]}),
+        "mixing": ("mogd", {"callbacks": [*EARLIER, Mixing()]}),
+        **{
+            f"mixing x {w}, sharper targets": ("mogd", {"callbacks": [*EARLIER, "sharper-targets", Mixing(w)]})
+            for w in (0.5, 1.0)
+        },
+        "neighbours": ("mogd", {"callbacks": [*EARLIER, Neighbours()]}),
+        "neighbours, sharper targets": ("mogd", {"callbacks": [*EARLIER, Neighbours(), "sharper-targets"]}),
+    },
     "sure": {f"SURE, {scale}": ("sure", {"scale": scale}) for scale in ("standard", "minmax")},
 }
 
@@ -126,6 +196,9 @@ def main() -> None:
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--datasets", nargs="+", default=["lost", "msrcv2", "birdsong"])
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--clean", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--only", nargs="*", default=[""], help="variants whose name holds one of these")
     parser.add_argument("--landmarks", type=int, help="for variants that do not say it: fewer are quicker")
     options = parser.parse_args()
@@ -136,11 +209,11 @@ def main() -> None:
             if not any(part in label for part in options.only):
                 continue
             began, scores = time.process_time(), []
-            for r in range(options.repetitions):
-                split = inner_split(dataset, r)
+            for r in range(options.first, options.first + options.repetitions):
+                split = inner_split(dataset, r, options.clean)
                 settings = {"scale": "minmax", **params}
                 if algorithm != "sure":
-                    settings = {"backbone": "rbf", "random_state": r, **settings}
+                    settings = {"backbone": "rbf", "random_state": r, "epochs": options.epochs, **settings}
                     if options.landmarks is not None:
                         settings.setdefault("backbone_params", {"landmarks": options.landmarks})
                 if "fourier" in settings:

@@ -87,10 +87,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def inner_split(dataset: PartialDataset, r: int) -> Split:
+def inner_split(dataset: PartialDataset, r: int, n_clean: int = 100) -> Split:
     """Repetition r: the training part of one fold, split again."""
     outer = split_dataset(dataset, n_clean=0, seed=r, fold=r % 5).train
-    return split_dataset(outer, n_clean=100, seed=1000 + r, fold=r % 5)
+    return split_dataset(outer, n_clean=n_clean, seed=1000 + r, fold=r % 5)
 
 
 def score(algorithm: str, split: Split, **settings: Any) -> float:

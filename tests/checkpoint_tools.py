@@ -26,6 +26,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "candidate-cleaning": {"alpha": 0.1},
     "candidate-noise": {"rate": 0.05},
     "class-weight": {},
+    "sharper-targets": {},
     "early-stopping": {"patience": 2},
 }
 TABLE = {"backbone": "mlp", "backbone_params": {"hidden": (12,)}}  # with dropout and BatchNorm
@@ -59,6 +60,7 @@ def usable(name: str) -> list[dict[str, Any]]:
         "loss-schedule": not method.uses_surrogate,
         "clean-pretraining": not method.train_on_clean,
         "candidate-noise": not method.uses_log_prior or not compressed.DENSE_CELLS,
+        "sharper-targets": not method.uses_log_prior or name == "crosel",
         "class-weight": not method.takes_class_weight,
     }
     return [{"name": key, **params} for key, params in REFINEMENTS.items() if not refused.get(key)]

@@ -21,6 +21,7 @@ CALLBACKS = {
     "candidate-set-head": "mogd.callbacks.candidate_set_head:CandidateSetHead",
     "clean-pretraining": "mogd.callbacks.clean_pretraining:CleanPretraining",
     "candidate-cleaning": "mogd.callbacks.candidate_cleaning:CandidateCleaning",
+    "sharper-targets": "mogd.callbacks.sharper_targets:SharperTargets",
     "early-stopping": "mogd.callbacks.early_stopping:EarlyStopping",
     "progress-bar": "mogd.callbacks.progress_bar:ProgressBar",
 }
