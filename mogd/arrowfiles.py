@@ -76,7 +76,8 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
         raise FileNotFoundError(f"there is no file or folder {path}")
     files = sorted(f for f in found.iterdir() if f.suffix in ENDINGS) if found.is_dir() else [found]
     if not files or any(file.suffix not in ENDINGS for file in files):
-        raise ValueError(f"{path} is no Parquet or Arrow file or folder of them ({', '.join(ENDINGS)})")
+        of_folder = ": name the one file of a folder that holds others" if found.is_dir() else ""
+        raise ValueError(f"{path} is no Parquet or Arrow file or folder of them ({', '.join(ENDINGS)}){of_folder}")
     return files
 
 

@@ -295,3 +295,33 @@ def test_a_damaged_sheet_is_one_sentence(damage: tuple[bytes, bytes], tmp_path: 
             book.writestr(part, content)
     with pytest.raises(ValueError, match=r"t\.xlsx cannot be read as Excel: "):
         read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  \n\n", "has no column names: its first line must hold them"),
+        ('x,labels\n1,"a|b\n2,b\n', "line 2 of .* has a quote that is not closed"),
+        ('x,labels\n1,"[""a"", ""b"""\n2,a\n', r"holds no JSON list in row 0.*delimiter=\",\""),
+        ("x,labels\n" + "".join(f"{i}.5,a|b\n" for i in range(60)) + "-Infinity,a\n", "but for row 60: '-Inf"),
+    ],
+)
+def test_what_is_wrong_with_a_text_table_is_said(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=said):
+        read_table(path)
+
+
+def test_a_name_that_two_columns_have_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("x,x,labels\n1,2,a|b\n3,4,a\n5,6,b\n")
+    with pytest.warns(UserWarning, match="has column 'x' more than once: here it is read as 'x_dup"):
+        read_table(path)
+
+
+def test_a_stray_cell_that_makes_names_of_few_numbers_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("x,labels\n" + "1,a|b\n2,a\n3,b\n" * 9 + "unknown,a\n")
+    with pytest.warns(UserWarning, match="holds numbers, but for row 27: 'unknown'.*are taken for names"):
+        read_table(path)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mogd.datasets.hygiene import like_missing, merged_spelling, spellings
+from mogd.datasets.hygiene import joined_by, like_missing, merged_spelling, spellings
+from mogd.datasets.labelsets import Sets
 from mogd.datasets.tables import read_table
 from mogd.wording import in_shell
 
@@ -81,3 +82,33 @@ def test_labels_that_stand_for_nothing_are_named_and_left_out(tmp_path: Path, en
         data = read_table(path, missing=["n/a", "-"], empty="all")
     assert data.candidates.label_sets() == [[1], [2], [1, 2], [1, 2]]
     assert like_missing({"N/A": 1, "Null": 2, "nation": 3, 4: 1}) == {"N/A": 1, "Null": 2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (["x~y", "y~z", "x~z"], ("x~y", "~")),
+        (["cat / dog", "dog / fox", "cat", "fox"], ("cat / dog", "/")),
+        (["x y", "y z", "x", "y", "z"], ("x y", " ")),
+        (["x and y", "y and z", "x and z"], ("x and y", " and ")),
+        (["New York", "New Jersey"], None),
+        (["red car", "blue car", "red bus", "blue bus"], None),
+        (["n/a", "x"], None),
+        (["24/7", "cat"], None),
+    ],
+)
+def test_labels_that_look_like_several_are_noticed(labels: list[str], found: tuple[str, str] | None) -> None:
+    assert joined_by(Sets.of([[label] for label in labels])) == found
+
+
+def test_a_separator_that_is_not_known_is_named_with_the_option(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,x,labels,sure\n1,1,a b,\n2,2,b c,\n3,3,a c,a\n4,4,c b,b\n5,5,b a,c\n")
+    with (
+        pytest.warns(UserWarning, match="several, with ' ' between them: if so, --delimiter \" \""),
+        in_shell(),
+    ):
+        read_table(path, clean="sure")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table(path, clean="sure", delimiter=" ").classes.tolist() == ["a", "b", "c"]

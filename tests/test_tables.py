@@ -293,7 +293,7 @@ def test_formulas_are_defused_in_text_and_kept_elsewhere(tmp_path: Path) -> None
         ("t.csv", b"", "is empty"),
         ("t.csv", b"x,labels\n", "has column names but no rows"),
         ("t.csv", b"x,labels\n1,a\n2,a,3,4\n", "line 3 of .* has 4 fields, the header has 2: quote the cell"),
-        ("t.csv", b"x,labels\n1,'a\n2,\"a\n", "cannot be read as text in columns"),
+        ("t.csv", b"x,labels\n1,'a\n2,\"a\n", "line 3 of .* has a quote that is not closed"),
         ("t.parquet", b"PAR1 nonsense", "cannot be read as Parquet"),
         ("t.feather", b"nonsense", "cannot be read as Feather"),
         ("t.xlsx", b"PK", "cannot be read as Excel"),

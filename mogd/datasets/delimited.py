@@ -74,7 +74,9 @@ def read_delimited(source: Source, name: str, missing: Sequence[str], encoding: 
     except pl.exceptions.PolarsError as error:
         _refuse_bytes(source, name)
         _refuse_long_lines(source, separator, name)
+        _refuse_open_quote(source, separator, name)
         raise ValueError(f"{name} cannot be read as text in columns: {first_line(error)}") from None
+    _check_header(source, separator, name, frame.columns)
     if frame.height and frame[frame.columns[-1]].null_count():
         _note_short_lines(source, separator, name, frame.width)
         blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
@@ -124,6 +126,31 @@ def _rows(source: Source, separator: str) -> Iterator[tuple[int, int]]:
             if row:
                 yield begins, len(row)
             begins = reader.line_num + 1
+
+
+def _check_header(source: Source, separator: str, name: str, columns: Sequence[str]) -> None:
+    """Refuse a header without any name; of a name that stands in it twice say what the second column is called."""
+    if not any(column.strip() for column in columns):
+        raise ValueError(f"{name} has no column names: its first line must hold them")
+    with open_source(source) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
+        header = next(csv.reader(text, delimiter=separator), [])
+    for given, column in zip(header, columns, strict=False):
+        if given.strip() and header.count(given) > 1 and given != column:
+            warnings.warn(f"{name} has column {given!r} more than once: here it is read as {column!r}", stacklevel=3)
+
+
+def _refuse_open_quote(source: Source, separator: str, name: str) -> None:
+    with open_source(source) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
+        reader = csv.reader(text, delimiter=separator, strict=True)
+        begins = 1
+        try:
+            for _ in reader:
+                begins = reader.line_num + 1
+        except csv.Error:
+            raise ValueError(
+                f"line {begins} of {name} has a quote that is not closed where a cell ends: close it, or write a quote "
+                'within a cell as ""'
+            ) from None
 
 
 def _refuse_long_lines(source: Source, separator: str, name: str) -> None:

@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from mogd.candidates import name_rows
 from mogd.datasets.frames import need
-from mogd.datasets.numbers import MARKS, decimal_mark, numbers
+from mogd.datasets.numbers import MARKS, decimal_mark, numbers, stray_cells
 from mogd.datasets.text import Arrays, FolderText, TextFeatures, TfidfText
 from mogd.datasets.text import from_json as text_from_json
 from mogd.wording import option
@@ -100,11 +100,15 @@ class TableEncoder:
             known = values[values != np.array(None)].reshape(-1, 1)
             self.categories_[name] = OneHotEncoder().fit(known).categories_[0].tolist() if len(known) else []
             if is_free_text(self.categories_[name], len(known)):
+                if stray := _describe_stray(frame[name]):
+                    raise ValueError(stray)
                 raise ValueError(
                     f"text column {name!r} has {len(self.categories_[name])} different values in {len(known)} rows, so "
                     f"it is free text, a name or an id and no category: {option('text', name)} learns from its words, "
                     f"{option('id', name)} makes it the id, {option('ignore', [name])} leaves it out"
                 )
+            if stray := _describe_stray(frame[name]):
+                warnings.warn(f"{stray}; as it is, its numbers are taken for names", stacklevel=2)
             if self.impute and len(known):
                 self.fill_[name] = SimpleImputer(strategy="most_frequent").fit(known).statistics_[0]
         self.texts_: dict[str, TextFeatures] = {}
@@ -206,6 +210,20 @@ class TableEncoder:
         encoder.fill_ = {name: state["fill"][name] for name in encoder.categories_}
         encoder.marks_ = {str(k): str(v) for k, v in state.get("marks", {}).items()}
         return encoder
+
+
+def _describe_stray(column: pl.Series) -> str | None:
+    """What is said of a column of numbers that a few cells turn into text, by the first of them."""
+    import polars as pl
+
+    stray = stray_cells(column) if column.dtype == pl.String else np.empty(0, dtype=np.int64)
+    if not len(stray):
+        return None
+    cell = column[int(stray[0])]
+    return (
+        f"column {column.name!r} holds numbers, but for {name_rows(stray)}: {cell!r}; correct the cell, let it count "
+        f"as missing by {option('missing', [cell])}, or leave the column out by {option('ignore', [column.name])}"
+    )
 
 
 def is_free_text(values: Sequence[str], n_rows: int) -> bool:

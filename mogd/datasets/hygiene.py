@@ -7,10 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mogd.datasets.labelsets import Sets
 from mogd.wording import option
 
 NOTHING = ("n/a", "#n/a", "na", "nan", "null", "nil", "none", "-", "--", "?", ".")  # whatever their capitals
+JOINTS = ("/", "~", "+", "&", "\\", "^", "#", "\t", " and ", " or ", " ")  # beside those at which sets are split
 SHOWN = 3
 
 
@@ -45,6 +48,24 @@ def like_missing(counts: Mapping[Any, int]) -> dict[str, int]:
     return {label: n for label, n in counts.items() if isinstance(label, str) and label.strip().lower() in NOTHING}
 
 
+def joined_by(sets: Sets, known: Iterable[Any] = ()) -> tuple[str, str] | None:
+    """A label that looks like several, and the mark between them: nothing was split, but the parts come again.
+
+    Each part must be a label by itself, here or among the `known` ones, or, but for spaces, a part of two labels.
+    """
+    if any(len(row) > 1 for row in sets.distinct):
+        return None
+    labels = {label for label in sets.labels if isinstance(label, str)}
+    alone = labels | set(known)
+    for mark in JOINTS:
+        parts = {label: [part.strip() for part in label.split(mark)] for label in labels if mark in label}
+        often = Counter(part for found in parts.values() for part in set(found))
+        least = np.inf if mark == " " else 2
+        if len(parts) > 1 and all(part and (part in alone or often[part] >= least) for part in often):
+            return min(parts), mark
+    return None
+
+
 def merged_spelling(groups: Iterable[Mapping[str, int]]) -> dict[str, str]:
     """Every rarer spelling -> the most frequent one of its group."""
     return {label: next(iter(group)) for group in groups for label in list(group)[1:]}
@@ -74,6 +95,14 @@ def describe_missing(found: Mapping[str, int]) -> list[str]:
         return []
     shown = ", ".join(f"{label!r} {count}×" for label, count in found.items())
     return [f"label {shown} looks like a missing one but counts as a class: if so, {option('missing', list(found))}"]
+
+
+def describe_joined(found: tuple[str, str] | None) -> list[str]:
+    """One sentence on labels that look like several, none where there is nothing to say."""
+    if found is None:
+        return []
+    label, mark = found
+    return [f"label {label!r} looks like several, with {mark!r} between them: if so, {option('delimiter', mark)}"]
 
 
 def _folded(label: str) -> str:

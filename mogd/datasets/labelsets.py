@@ -14,11 +14,14 @@ from mogd.compressed import repeated
 from mogd.datasets.frames import need
 from mogd.evidence import Evidence, Statements, read_annotators, read_votes
 from mogd.labels import find_ids
+from mogd.wording import option
 
 if TYPE_CHECKING:
     import polars as pl
 
 DELIMITERS = ("|", ";", ",")
+QUOTED_LIST = ('["', "['")  # no label begins so: where one cell does, the column holds lists
+SHOWN = 60  # characters of a cell in a message
 CELLS_AT_ONCE = 2**16  # of a column that are Python objects at the same time
 
 
@@ -98,7 +101,8 @@ def column_sets(column: pl.Series, delimiter: str | None = None) -> Sets:
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
         return Sets([[] if cell is None else [cell] for cell in cells], codes)
     cells = [cell.strip() if cell else "" for cell in cells]
-    if delimiter is None and all(cell[:1] == "[" and cell[-1:] == "]" for cell in cells if cell):
+    bracketed = all(cell[:1] == "[" and cell[-1:] == "]" for cell in cells if cell)
+    if delimiter is None and (bracketed or any(cell.startswith(QUOTED_LIST) for cell in cells)):
         first = np.empty(len(cells), dtype=np.int64)
         first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal cells the first is assigned last
         named = zip(cells, first.tolist(), strict=True)
@@ -244,7 +248,11 @@ def _json_list(cell: str, row: int, name: str) -> list[Any]:
     try:
         labels = json.loads(cell)
     except json.JSONDecodeError as error:
-        raise ValueError(f"column {name!r} holds no JSON list in row {row}: {error.msg}, in {cell!r}") from None
-    if not all(isinstance(label, (str, int)) for label in labels):
+        shown = cell if len(cell) <= SHOWN else f"{cell[: SHOWN - 1]}…"
+        raise ValueError(
+            f"column {name!r} holds no JSON list in row {row}: {error.msg}, in {shown!r}; correct the cell, or name "
+            f"what stands between the labels: {option('delimiter', ',')}"
+        ) from None
+    if not isinstance(labels, list) or not all(isinstance(label, (str, int)) for label in labels):
         raise ValueError(f"column {name!r} must hold lists of names or whole numbers; got {cell!r} in row {row}")
     return labels

@@ -61,6 +61,16 @@ def numbers(frame: pl.DataFrame, names: Sequence[str], marks: Mapping[str, str])
     return result
 
 
+def stray_cells(column: pl.Series) -> np.ndarray:
+    """Which cells of a text column are no numbers, or infinite ones, where most of them are numbers."""
+    import polars as pl
+
+    given = column.is_not_null().to_numpy()
+    values = column.str.strip_chars().cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy()
+    stray = given & ~np.isfinite(values)
+    return np.flatnonzero(stray) if 2 * stray.sum() < given.sum() else np.empty(0, dtype=np.int64)
+
+
 def _all_match(column: pl.Series, mark: str) -> bool:
     """Whether every cell is a number with this decimal mark, and one at least shows it or groups thousands."""
     group = "." if mark == "," else ","

@@ -16,8 +16,10 @@ from mogd.datasets.exports import read_export
 from mogd.datasets.frames import MISSING, Path_, frame_of, need, read_frame, read_rows
 from mogd.datasets.guesses import guess_labels
 from mogd.datasets.hygiene import (
+    describe_joined,
     describe_missing,
     describe_spellings,
+    joined_by,
     label_counts,
     like_missing,
     merge,
@@ -108,7 +110,9 @@ def label_rows(
     sources = of_one_kind(*(without(source, missing) for source in (sets, true_sets, clean_sets)))
     counts = label_counts(*sources)
     groups = spellings(counts)
-    for text in (*describe_spellings(groups, merge_case), *describe_missing(like_missing(counts))):
+    unsplit = delimiter is None and said is None
+    joined = describe_joined(joined_by(sources[0], sources[2].labels)) if unsplit else []
+    for text in (*joined, *describe_spellings(groups, merge_case), *describe_missing(like_missing(counts))):
         warnings.warn(text, stacklevel=3)
     if merge_case:
         sources = [merge(source, merged_spelling(groups)) for source in sources]
@@ -233,7 +237,7 @@ def _clean(
     if not Path(clean).exists():
         raise ValueError(
             f"clean must be a column of the table or a file; there is no file {clean}, and the columns are "
-            f"{', '.join(frame.columns)}"
+            f"{', '.join(frame.columns)}: {option('clean', 'COLUMN')} or {option('clean', 'FILE')}"
         )
     other = read_frame(clean, **reading)
     features = set(frame.columns) - set(skip)

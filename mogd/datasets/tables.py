@@ -209,7 +209,8 @@ def _warn_unseen(sets: Sets, clean_sets: Sets) -> None:
     alone = sorted(clean_sets.labels - sets.labels)
     if alone and all(sets.distinct):
         shown = ", ".join(map(repr, alone[:5]))
-        warnings.warn(f"{shown} is a label of clean rows alone, in no candidate set: check its spelling", stacklevel=3)
+        what = "is a label" if len(alone) == 1 else "are labels"
+        warnings.warn(f"{shown} {what} of clean rows alone, in no candidate set: check the spelling", stacklevel=3)
 
 
 def _check_leak(encoder: Encoder, classes: list[Any]) -> None:
