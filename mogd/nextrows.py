@@ -151,14 +151,19 @@ def _comparable(X: Any, rows: np.ndarray, rng: np.random.RandomState) -> np.ndar
 
 
 def _alike(Z: np.ndarray | None, n_pool: int, of_pool: np.ndarray, of_settled: np.ndarray) -> np.ndarray:
-    """How alike the pool's rows (first axis) are with the pool and then the settled rows (second): from 0 to 1."""
+    """How alike the pool's rows (first axis) are with the pool and then the settled rows (second): from 0 to 1.
+
+    Without features a row is like itself alone: labels in question are too few to set rows apart, so that a few dozen
+    answers would leave nothing open anywhere.
+    """
+    if Z is None:
+        return np.eye(n_pool, n_pool + len(of_settled), dtype=np.float32)
     root = np.sqrt(np.concatenate([of_pool, of_settled])).astype(np.float32)
     alike = root[:n_pool] @ root.T
-    if Z is not None:
-        distance = euclidean_distances(Z[:n_pool], Z, squared=True)
-        near = min(NEIGHBOURS, n_pool - 1)
-        scale = float(np.median(np.partition(distance[:, :n_pool], near, axis=1)[:, near]))
-        alike *= np.exp(distance / (-2 * scale)) if scale > 0 else distance == 0
+    distance = euclidean_distances(Z[:n_pool], Z, squared=True)
+    near = min(NEIGHBOURS, n_pool - 1)
+    scale = float(np.median(np.partition(distance[:, :n_pool], near, axis=1)[:, near]))
+    alike *= np.exp(distance / (-2 * scale)) if scale > 0 else distance == 0
     return np.clip(alike, 0, 1)
 
 

@@ -94,6 +94,15 @@ def test_missing_cells_pictures_and_no_features_at_all() -> None:
     assert len(set(next_to_label(None, sets, n=10).row)) == 10
 
 
+def test_without_features_many_answers_leave_the_others_open() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.dirichlet(np.ones(3), size=400)
+    sure = np.r_[np.zeros(200), confidence[200:].max(axis=1)]  # the first 200 are labelled
+    found = next_to_label(None, np.ones((400, 3), dtype=bool), n=20, confidence=confidence, labelled=np.arange(200))
+    assert found.worth.min() > 0.5
+    assert sure[found.row].max() < np.median(sure[200:])  # those between whose candidates the model is torn
+
+
 def test_a_sample_is_compared_when_rows_are_many() -> None:
     n = 4 * MOST_ROWS
     rng = np.random.default_rng(0)

@@ -21,7 +21,7 @@ from mogd.cli.label import (
     VotesFile,
 )
 from mogd.cli.reading import WRITTEN, names
-from mogd.cli.targets import Force, check_free
+from mogd.cli.targets import STANDARD, Force, check_free
 
 if TYPE_CHECKING:
     from mogd.nextrows import NextRows
@@ -66,7 +66,7 @@ def next_rows(
         how: dict[str, Any] = {"annotators": names(annotators), "votes": votes, "clean": clean, "id": id, "text": text}
         how |= {"images": images, "image_column": image_column, "ignore": names(ignore)}
         key, ids, found = _of_table(source, candidates, how, n, seed)
-    columns = {key: [ids[row] for row in found.row.tolist()], "worth": found.worth.round(1).tolist()}
+    columns = {key: [ids[row] for row in found.row.tolist()], "worth": [_rounded(value) for value in found.worth]}
     columns |= {"reason": found.reason.tolist()}
     if out is not None:
         write_frame(out, columns)
@@ -75,6 +75,8 @@ def next_rows(
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=1))
     else:
         _print(columns)
+        if out is not None and str(out) != STANDARD:
+            typer.echo(f"{len(found.row)} rows to label, the most useful first: {out}")
 
 
 def _of_table(path: Path, candidates: str, how: dict[str, Any], n: int, seed: int) -> tuple[str, list[Any], NextRows]:
@@ -126,6 +128,11 @@ def _features(model: Path, table: Path, images: Path | None, ids: Any) -> Any:
     if absent:
         raise ValueError(f"{table} has no row {absent[0]!r}, which the model was fitted on: give the table of that fit")
     return load_encoder(model, images).transform(frame[[where[str(name)] for name in ids.tolist()]])
+
+
+def _rounded(worth: float) -> float:
+    """One place after the point, or two digits where it is small: 1236.8, 0.062."""
+    return round(float(worth), 1) if worth >= 1 else float(f"{worth:.2g}")
 
 
 def _print(columns: dict[str, list[Any]]) -> None:
