@@ -91,6 +91,21 @@ def test_without_anything_measured_the_page_says_how_to_measure() -> None:
     assert "was not measured: fit it with <code>--calibrate</code>" in page
 
 
+def test_an_estimate_of_the_comparison_is_shown_where_nothing_was_measured() -> None:
+    methods = [{"label": "MoGD, mlp", "estimated_accuracy": 0.4704}, {"label": "SURE", "estimated_accuracy": None}]
+    page = model_page(facts(settings={"choice": {"best": "MoGD, mlp", "methods": methods}})).html
+    assert "for the best, MoGD, mlp, the estimated accuracy on new rows was 47.0" in page
+    assert "was not measured" in page
+
+
+def test_a_loss_schedule_is_named_where_the_loss_jumps() -> None:
+    history = [{"epoch": i, "loss": 1.0 / i} for i in (1, 2, 3)]
+    schedule = {"name": "loss-schedule", "warmup_fraction": 0.2, "finish_fraction": 0.25}
+    page = model_page(facts(history=history, settings={"callbacks": [schedule]})).html
+    assert "in the first 20\xa0% and in the last 25\xa0% of the epochs (loss-schedule)" in page
+    assert "loss-schedule" not in model_page(facts(history=history)).html
+
+
 def test_what_the_fit_compared_on_the_clean_rows_is_the_answer() -> None:
     found = facts(settings={"judged": {"rows": 50, "right": {"majority": 34.5, "dawid-skene": 35.0, "mogd": 45.0}}})
     shares = {name: (share.hits, share.n) for name, share in found.judged().items()}

@@ -80,6 +80,7 @@ def _how_good(facts: ModelFacts) -> Sequence[object]:
             "How good this model is was not measured: fit it with ",
             el("code", "--calibrate"),
             " (fits it ten times more, clean rows held out in turn), or give a table with the truth.",
+            _estimated(facts.settings.get("choice")),
         )
     low, high = share.interval
     compared = _against(share, others)
@@ -87,6 +88,18 @@ def _how_good(facts: ModelFacts) -> Sequence[object]:
         el("strong", f"{100 * share.value:.1f} %"),
         f" of the labels are right ({100 * low:.0f} to {100 * high:.0f}\xa0% at 95\xa0% confidence, on {place})",
         f"; {compared}." if compared else ".",
+    )
+
+
+def _estimated(choice: Mapping[str, Any] | None) -> str:
+    """What the comparison before the fit found of the method that it put first."""
+    of_best = [m for m in (choice or {}).get("methods", ()) if m["label"] == (choice or {}).get("best")]
+    if not of_best or of_best[0]["estimated_accuracy"] is None:
+        return ""
+    share = 100 * of_best[0]["estimated_accuracy"]
+    return (
+        f" Before the fit, methods were compared on rows held out: for the best, {of_best[0]['label']}, the estimated "
+        f"accuracy on new rows was {share:.1f}\xa0%."
     )
 
 
@@ -282,7 +295,24 @@ def _training(facts: ModelFacts) -> Markup | None:
             name = key.replace("_", " ")
             chart = line_chart(f"curve-{key}", words, [Line(name, x, y)], styles([name]), "epoch", name)
             charts.append(figure(words[:1].upper() + words[1:], chart))
+            charts += (
+                [el("p", _stages(facts.settings), class_="note")] if key == "loss" and _stages(facts.settings) else []
+            )
     return _section("training", "How did the training go?", charts) if charts else None
+
+
+def _stages(settings: Mapping[str, Any]) -> str:
+    """Why the loss jumps where the loss schedule takes another; empty without a schedule."""
+    used = settings.get("callbacks")
+    named = [c for c in used if isinstance(c, Mapping)] if isinstance(used, (list, tuple)) else []
+    schedule = next((c for c in named if c.get("name") == "loss-schedule"), None)
+    if schedule is None:
+        return ""
+    first, last = (100 * float(schedule.get(key, 0.0)) for key in ("warmup_fraction", "finish_fraction"))
+    return (
+        f"The loss is another one in the first {first:.0f}\xa0% and in the last {last:.0f}\xa0% of the epochs "
+        "(loss-schedule), so that its values there cannot be compared with the others."
+    )
 
 
 def _settings(facts: ModelFacts) -> Markup | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from mogd.experiments.record import Record
@@ -44,7 +45,9 @@ def _top(sections: Sequence[Section], records: Sequence[Record]) -> Markup:
         fact(f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min", "of computing"),
     ]
     when = f"Run {days[0]}" + (f" to {days[-1]}." if days[0] != days[-1] else ".") if days else ""
-    links = [el("li", el("a", s.title, href=f"#{s.identity}")) for s in sections]
+    often = Counter(s.title for s in sections)
+    called = [s.title if often[s.title] == 1 else f"{s.title}, {s.scale} scale" for s in sections]
+    links = [el("li", el("a", name, href=f"#{s.identity}")) for name, s in zip(called, sections, strict=True)]
     return join(
         [
             _answer(sections),
@@ -181,7 +184,7 @@ def _origins(records: Sequence[Record]) -> Markup:
         "section",
         el("h2", "What was run where and when", id="origins"),
         el("p", words, class_="caption"),
-        box,
+        el("details", el("summary", f"{len(rows)} lines: recipe, commit, machine, versions, runs, time"), box),
         aria_labelledby="origins",
     )
 
