@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from mogd.datasets.base import atomic_file, sync
+from mogd.wording import option
 
 FORMAT, VERSION = "mogd-model", 1
 MODEL = "model.json"
@@ -41,7 +42,7 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
             raise FileExistsError(f"{path} exists and is not a saved model of mogd: choose another name")
         if (path / MODEL).is_file() and not overwrite:
             raise FileExistsError(
-                f"{path} holds a saved model ({saved_here(path)}): pass overwrite=True (in the shell --force) to "
+                f"{path} holds a saved model ({saved_here(path)}): pass {option('overwrite', True)} to "
                 "replace it, or choose another name"
             )
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())

@@ -17,9 +17,10 @@ from sklearn.preprocessing import MinMaxScaler
 from torch import Tensor, nn
 
 import mogd
+from mogd.wording import option
 
 INPUT, OUTPUT = "X", "probabilities"
-MISSING = "to_onnx needs the packages onnx and onnxscript: pip install 'mogd[onnx]'"
+MISSING = "an ONNX file needs the packages onnx and onnxscript: pip install 'mogd[onnx]'"
 ROWS_TRACED = 2  # one row would be taken for a constant: the file must take any number
 
 
@@ -53,7 +54,7 @@ def write_onnx(model: Any, path: str | os.PathLike[str], *, overwrite: bool = Fa
     """Write the network of a fitted `PartialLabelClassifier`; what `to_onnx` does."""
     path = Path(path)
     if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} is there already: pass overwrite=True (in the shell --force) to replace it")
+        raise FileExistsError(f"{path} is there already: pass {option('overwrite', True)} to replace it")
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401

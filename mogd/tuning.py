@@ -67,7 +67,7 @@ def tune(
     never test data. The first trial is the algorithm at its defaults, so that what is returned is never judged worse
     than they are. `fixed` parameters are passed on as they are.
     """
-    optuna = _optuna()
+    optuna = need_optuna()
     check_name(name)
     if (trials is not None and trials < 1) or (minutes is not None and minutes <= 0):
         raise ValueError(f"trials must be at least 1 and minutes more than 0; got {trials!r} and {minutes!r}")
@@ -107,7 +107,7 @@ def _suggest(trial: Any, key: str, values: Range | tuple[Any, ...]) -> Any:
     return trial.suggest_categorical(key, values)
 
 
-def _optuna() -> Any:
+def need_optuna() -> Any:
     try:
         import optuna
     except ImportError:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+IN_SHELL = {"overwrite": "force"}  # options that the shell calls otherwise
 _SHELL: ContextVar[bool] = ContextVar("shell", default=False)
 
 
@@ -26,7 +27,7 @@ def option(name: str, value: Any) -> str:
     if not _SHELL.get():
         plain = isinstance(value, (bool, tuple))
         return f"{name}={value if plain else json.dumps(value, ensure_ascii=False)}"
-    flag = f"--{name.replace('_', '-')}"
+    flag = f"--{IN_SHELL.get(name, name).replace('_', '-')}"
     if value is True:
         return flag
     if isinstance(value, tuple):  # a picture's height and width

@@ -227,6 +227,11 @@ def test_prediction_needs_the_same_columns(
         (["fit", "train.csv", "--method", "magic"], "--method must be one of mogd"),
         (["tune", "train.csv", "--method", "MoGD"], "got 'MoGD' (did you mean 'mogd'?)"),
         (["fit", "train.csv", "--param", "lr"], "--param must be NAME=VALUE"),
+        (
+            ["fit", "train.csv", "--candidates", "ann", "--scale", "robust"],
+            "--scale must be one of standard, minmax",
+        ),
+        (["report", "."], "holds neither a saved model (model.json) nor records (*.jsonl)"),
         (["predict", "nowhere", "new.csv"], "there is no saved model at nowhere"),
         (["disambiguate", "."], "is not a saved model: it has no model.json"),
     ],

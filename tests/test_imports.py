@@ -77,10 +77,10 @@ MAY_IMPORT = {
         "choice",  # loaded where the method or the backbone is "auto"
         "onnxfile",  # `model.to_onnx()`, loaded when it is called
     },
-    "onnxfile": set(),
+    "onnxfile": {"wording"},
     "plots": {"candidates", "metrics"},
     "algorithms": {"estimator", "methods", "classical", "classifier", "auto"},
-    "modelfolder": {"datasets"},
+    "modelfolder": {"datasets", "wording"},
     "auto": {"estimator", "choice"},
     "saving": FACE | {"auto", "modelfolder", "datasets", "callbacks", "conformal"},
     "comparison": BELOW | {"estimator", "algorithms"},

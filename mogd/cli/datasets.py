@@ -37,6 +37,7 @@ def datasets(
         "name", "rows", "test", "features", "classes", "candidates", "domain", "here", box=SIMPLE, padding=(0, 1, 0, 0)
     )
     table.columns[0].no_wrap = True
+    table.columns[6].overflow = "fold"  # no word is cut on a screen of 80 columns
     for row in rows:
         average = row["average_candidates"]
         table.add_row(

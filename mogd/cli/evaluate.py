@@ -96,7 +96,7 @@ def _show(found: Evaluation) -> None:
     if found.n_unknown:
         facts.add_row("unknown labels", f"{found.n_unknown} rows, counted as wrong")
     console.print(facts)
-    classes = Table("class", "rows", "recall", "precision", box=SIMPLE)
+    classes = Table("class", "rows", "recall, %", "precision, %", box=SIMPLE)
     for row in found.per_class():
         shares = ["–" if row[key] is None else f"{100 * row[key]:.1f}" for key in ("recall", "precision")]
         classes.add_row(str(row["label"]), str(row["rows"]), *shares)

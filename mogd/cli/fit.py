@@ -28,6 +28,8 @@ MethodOrAuto = Annotated[
     ),
 ]
 
+SCALES = ("standard", "minmax", "none")
+
 
 @app.command()
 @reads_table
@@ -75,6 +77,8 @@ def fit(
     from mogd.saving import check_saving
 
     silent = quiet or as_json
+    if scale not in (None, *SCALES):
+        raise ValueError(f"--scale must be one of {', '.join(SCALES)}; got {scale!r}")
 
     def build(name: str) -> PartialLabelEstimator:
         return _estimator(name, backbone, epochs, scale or "standard", param or [], seed, silent)

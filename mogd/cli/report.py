@@ -66,9 +66,14 @@ def report(
     for path in (notes, paper, fill):
         if path is not None and not path.exists():
             raise FileNotFoundError(f"there is no {path}")
+    for path in results:
+        if path.is_dir() and not any(path.glob("*.jsonl")):
+            raise ValueError(f"{path} holds neither a saved model (model.json) nor records (*.jsonl) of `mogd bench`")
     results = [file for path in results for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
     if absent := [str(path) for path in results if not path.is_file()]:
         raise FileNotFoundError(f"there is no {absent[0]}: run `mogd bench` first")
+    if out is not None and out.is_dir():
+        raise IsADirectoryError(f"{out} is a folder: name a file in it by --out")
     out = out or Path("report").with_suffix(next(ending for ending, name in ENDINGS.items() if name == form))
     records = read_records(results)
     if not records:

@@ -34,10 +34,12 @@ def tune(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from mogd.tuning import need_optuna
     from mogd.tuning import tune as search
 
     check_name(method, "--method")
     check_free(out, force)
+    need_optuna()
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
     data = learnable(method, reading)
