@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 LEAST_TESTS := $(addprefix tests/test_,candidates.py tables.py formats.py saving.py saving_damage.py training.py classical.py)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+# by its path: else a program beside this folder would import the folder, which is called mogd too, in place of the package
+EDITABLE := --config-settings editable_mode=compat -e
 
 .PHONY: demo test test-all check format docs reproduce bench fuzz coverage mutants lower-bounds dist sbom lock clean
 
@@ -32,7 +34,7 @@ reproduce: .venv/.dev
 	$(BIN)/python -m mogd reproduce
 
 bench: .venv/.dev
-	$(INSTALL) -e ".[bench]" || echo "without higher and torchopt, which cannot be installed here"
+	$(INSTALL) $(EDITABLE) ".[bench]" || echo "without higher and torchopt, which cannot be installed here"
 	$(BIN)/python -m benchmarks.performance
 
 fuzz: .venv/.dev
@@ -76,7 +78,7 @@ clean:
 
 .venv/.user: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) -e .
+	$(INSTALL) $(EDITABLE) .
 	touch $@
 
 # CI installs by hash; elsewhere the same versions, for whatever kind of machine it is
@@ -84,9 +86,9 @@ clean:
 	$(PYTHON) -m venv .venv
 ifeq ($(CI),true)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-ci.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE) .
 else
-	$(INSTALL) -e ".[dev]"
+	$(INSTALL) $(EDITABLE) ".[dev]"
 endif
 	touch $@ .venv/.user
 
