@@ -4,7 +4,7 @@ A row's worth is the number of open rows that its answer would settle: the sum, 
 each is times how alike they are (close features and the same labels in question). Rows are taken one by one, and what a
 taken row settles is no longer open: the greedy maximum of a coverage, whose rows are spread by themselves. Classes have
 quotas by their share, so that the labelled rows look like the table. Without a model every ambiguous row is equally
-open; with one, half of the openness is how torn its confidence is. (Why half: docs/studies/which-rows-to-label.md.)
+open; with one, half of the openness is how uncertain it is of the row. (Why half: docs/studies/which-rows-to-label.md.)
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def next_to_label(
     candidates : candidate sets in any form that `as_candidates` takes. Give a labelled row its label as its only
         candidate, so that its class counts as known.
     n : how many rows; fewer come back when fewer are left.
-    model : a fitted model: rows between whose candidates it is torn come first. Without it and without `confidence` the
+    model : a fitted model: rows of which it is uncertain come first. Without it and without `confidence` the
         rows are spread over classes and clusters.
     confidence : instead, `(n_rows, n_classes)`, a distribution over each row's candidates.
     labelled : the rows whose label is known, as positions or as a mask. They are not chosen again.
@@ -214,5 +214,5 @@ def _reasons(rows: np.ndarray, worth: np.ndarray, sets: Candidates, belief: np.n
         else:
             first, second = np.argsort(-belief[row], kind="stable")[:2]
             pair = f"{names[first]} ({belief[row, first]:.0%}) and {names[second]} ({belief[row, second]:.0%})"
-            reasons[place] = f"torn between {pair}{like}"
+            reasons[place] = f"uncertain between {pair}{like}"
     return reasons

@@ -294,7 +294,7 @@ def test_answers_make_a_model_a_guess_and_a_curve(tmp_path: Path) -> None:
     item = state["item"]
     assert item["guess"] in [c["index"] for c in item["candidates"]]
     assert sum(c["probability"] for c in item["candidates"]) == pytest.approx(1, abs=1e-3)
-    assert "torn between" in item["reason"]
+    assert "uncertain between" in item["reason"]
     assert state["progress"]["curve"] == [(20, held_out.accuracy)]
     desk.view.blind = True
     assert desk.next("ann", "1")["item"]["guess"] is None

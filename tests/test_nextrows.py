@@ -68,7 +68,7 @@ def test_torn_rows_that_stand_for_many_come_first() -> None:
     confidence[of > 0] = [0.49, 0.49, 0.02]  # a large cluster and a small one are torn
     found = next_to_label(X, sets, n=1, confidence=confidence, random_state=0)
     assert of[found.row[0]] == 1
-    assert found.reason[0].startswith("torn between 0 (49%) and 1 (49%); about ")
+    assert found.reason[0].startswith("uncertain between 0 (49%) and 1 (49%); about ")
     assert found.worth[0] > 10
 
 
@@ -79,7 +79,7 @@ def test_a_model_is_asked_for_its_probabilities() -> None:
     model = PartialLabelClassifier("cc", epochs=2, scale="standard", random_state=0).fit(X, sets)
     found = next_to_label(X, sets, n=5, model=model, random_state=0)
     assert len(set(found.row)) == 5
-    assert all(reason.startswith("torn between") for reason in found.reason)
+    assert all(reason.startswith("uncertain between") for reason in found.reason)
     assert np.array_equal(found.row, next_to_label(X, sets, n=5, model=model, random_state=0).row)
 
 
@@ -100,7 +100,7 @@ def test_without_features_many_answers_leave_the_others_open() -> None:
     sure = np.r_[np.zeros(200), confidence[200:].max(axis=1)]  # the first 200 are labelled
     found = next_to_label(None, np.ones((400, 3), dtype=bool), n=20, confidence=confidence, labelled=np.arange(200))
     assert found.worth.min() > 0.5
-    assert sure[found.row].max() < np.median(sure[200:])  # those between whose candidates the model is torn
+    assert sure[found.row].max() < np.median(sure[200:])  # those of which the model is uncertain
 
 
 def test_a_sample_is_compared_when_rows_are_many() -> None:
@@ -153,7 +153,7 @@ def test_the_shell_chooses_from_a_table_and_from_a_model(tmp_path: Path, monkeyp
     run("fit", "rows.csv", "--clean", "sure", "--epochs", "5", "--out", "model", "-q")
     alone = json.loads(run("next", "model", "--n", "6", "--json"))
     assert [set(row) for row in alone] == [{"id", "worth", "reason"}] * 6
-    assert all("torn between" in row["reason"] for row in alone)
+    assert all("uncertain between" in row["reason"] for row in alone)
     compared = json.loads(run("next", "model", "--table", "rows.csv", "--n", "6", "--json"))
     assert {row["id"] for row in compared} != {row["id"] for row in alone}
     assert not {row["id"] for row in compared} & {f"r{i}" for i in range(15)}

@@ -50,8 +50,8 @@ def next_rows(
 ) -> None:
     """Choose the rows whose true label would help most, with the reason for each.
 
-    A TABLE's rows are spread over its classes and clusters. A MODEL's are those between whose candidates it is torn,
-    and like which there are many.
+    Of a TABLE they are spread over its classes and clusters. Of a MODEL they are those of which it is uncertain and
+    that many others are like.
     """
     from mogd.datasets.frames import check_target, write_frame
 
