@@ -25,6 +25,8 @@ toc_object_entries = False
 html_theme = "pydata_sphinx_theme"
 html_title = "mogd"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options: dict[str, Any] = {
     "navbar_end": ["theme-switcher"],
     "navbar_persistent": ["search-button"],

@@ -64,3 +64,12 @@ def test_the_citation_is_of_this_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {project['version']}\n" in citation
     assert f"\nlicense: {project['license']}\n" in citation
+
+
+@pytest.mark.parametrize("name", ["reference", "methods/mogd"])
+def test_no_signature_or_title_is_cut_on_a_phone(site: Path, browser: Browser, name: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto(site.joinpath(f"{name}.html").as_uri())
+    wide = "[...document.querySelectorAll('dt.sig, h1')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.id)"
+    assert page.evaluate(wide) == []
+    page.close()
