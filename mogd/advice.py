@@ -41,12 +41,14 @@ class CleanSetAdvice:
         """The expected shrinkage at this size and at 2, 4, 8 and 16 times as many rows."""
         return {self.n_clean * k: self.expected(self.n_clean * k) for k in (1, 2, 4, 8, 16)}
 
+    @property
+    def _rows(self) -> str:
+        return "one clean row was" if self.n_clean == 1 else f"{self.n_clean} clean rows were"
+
     def __str__(self) -> str:
         if self.enough:
             return f"taken: the halves of the {self.n_clean} clean rows agreed to {self.shrinkage:.0%} at best"
-        finding = (
-            f"the {self.n_clean} clean rows were too few for it: their halves agreed to {self.shrinkage:.0%} at best"
-        )
+        finding = f"the {self._rows} too few for it: their halves agreed to {self.shrinkage:.0%} at best"
         rows = self.needed()
         if rows is None:
             return f"{finding}; label more rows, {10 * self.n_clean} to begin with, and check the labels you have"

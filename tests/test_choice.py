@@ -101,6 +101,17 @@ def test_the_shell_names_a_method_and_the_command(digits, tmp_path: Path, monkey
     assert "SURE: 0." in done.stderr  # progress does not mix with the answer
 
 
+def test_the_shell_says_that_votes_have_no_part_in_the_estimate(tmp_path: Path, monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=60)
+    said = {name: np.where(rng.random(60) < 0.8, y, 1 - y) for name in ("ann", "bob")}
+    pl.DataFrame({"x": y + rng.normal(size=60), **said}).write_csv(tmp_path / "votes.csv")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mogd.choice.EPOCHS", 2)
+    done = CliRunner().invoke(app, ["which", "votes.csv", "--annotators", "ann,bob"], catch_exceptions=False)
+    assert "predictions for new rows, which have no votes" in " ".join(done.stdout.split())
+
+
 @pytest.mark.parametrize("form", ["sparse", "on the disk"])
 def test_the_backbone_is_chosen_for_sparse_rows_and_rows_on_the_disk(form: str, tmp_path, monkeypatch) -> None:
     X, y = load_digits(return_X_y=True)

@@ -36,7 +36,7 @@ def which(
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=2))
         return
-    _show(found)
+    _show(found, has_votes=getattr(data.candidates, "evidence", None) is not None)
     _next(found, reading)
 
 
@@ -44,7 +44,7 @@ def progress(outcome: Outcome) -> None:
     typer.echo(str(outcome), err=True)
 
 
-def _show(found: Comparison) -> None:
+def _show(found: Comparison, has_votes: bool) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
@@ -58,6 +58,12 @@ def _show(found: Comparison) -> None:
     console.print(shown)
     rows = f"{found.n_rows} rows with candidates and {found.n_clean} clean rows"
     console.print(f"Three-fold on {rows}; less than {100 * found.noise:.1f} points is noise.", highlight=False)
+    if has_votes:
+        console.print(
+            "The accuracy is that of predictions for new rows, which have no votes. How well the rows of the table are "
+            "resolved by their votes, `mogd fit` compares on the clean rows.",
+            highlight=False,
+        )
 
 
 def _next(found: Comparison, reading: Reading) -> None:
