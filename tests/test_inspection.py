@@ -281,3 +281,11 @@ def test_the_screen_shows_a_few_annotators_and_pairs_only_where_there_are_some(
     table = shown.partition("and 3 more")[0]
     assert sum(line.split()[:1] in ([name] for name in names) for line in table.splitlines()) == 8
     assert "confused" not in shown  # they agree on every row
+
+
+def test_labels_do_not_colour_the_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    (tmp_path / "t.csv").write_text("x,labels\n1,a\x1b[31mb|c\n2,c\n3,a\x1b[31mb\n")
+    run(monkeypatch, tmp_path, "inspect", "t.csv")
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "a\\x1b[31mb 2" in shown

@@ -106,7 +106,7 @@ def _screen(found: Inspection, reading: Reading) -> None:
         console.print("findings, and what mends them:")
         listed = Table(show_header=False, box=None, padding=(0, 1, 0, 0))
         for problem in found.problems[:MOST_PROBLEMS]:
-            listed.add_row("-", problem)
+            listed.add_row("-", _printable(problem))
         console.print(listed)
         if len(found.problems) > MOST_PROBLEMS:
             console.print(f"and {len(found.problems) - MOST_PROBLEMS} more: --json or --html")
@@ -126,4 +126,10 @@ def _some(parts: Any, most: int = 8) -> str:
 
 
 def _cut(text: str, width: int) -> str:
+    text = _printable(text)
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _printable(text: str) -> str:
+    """The text without a character that moves the cursor or colours the screen."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
