@@ -82,7 +82,7 @@ def next_to_label(
     picked, worth = _greedy(Z, belief[pool], belief[settled], mass, share=belief.mean(axis=0), n=int(n))
     rows = pool[picked]
     rows, worth = _fill(rows, worth, done, int(n), rng)
-    return NextRows(rows, worth, _reasons(rows, worth, sets, belief if torn else None))
+    return NextRows(rows, worth, _reasons(rows, worth, sets, belief if torn else None, X is not None))
 
 
 def _mask(labelled: Any, n_rows: int) -> np.ndarray:
@@ -201,11 +201,13 @@ def _fill(
     return np.concatenate([rows, others]), np.concatenate([worth, np.zeros(len(others))])
 
 
-def _reasons(rows: np.ndarray, worth: np.ndarray, sets: Candidates, belief: np.ndarray | None) -> np.ndarray:
+def _reasons(
+    rows: np.ndarray, worth: np.ndarray, sets: Candidates, belief: np.ndarray | None, compared: bool
+) -> np.ndarray:
     names, sizes = sets.classes.tolist(), sets.sizes
     reasons = np.empty(len(rows), dtype=object)
     for place, (row, value) in enumerate(zip(rows.tolist(), worth.tolist(), strict=True)):
-        like = f"; about {value:.0f} open rows are like it" if value >= 1.5 else ""
+        like = f"; about {value:.0f} open rows are like it" if compared and value >= 1.5 else ""
         if not value:
             said = "one candidate alone" if sizes[row] == 1 else "not compared with the others: a random row"
             reasons[place] = f"{said}: to check it" if sizes[row] == 1 else said

@@ -100,6 +100,7 @@ def test_without_features_many_answers_leave_the_others_open() -> None:
     sure = np.r_[np.zeros(200), confidence[200:].max(axis=1)]  # the first 200 are labelled
     found = next_to_label(None, np.ones((400, 3), dtype=bool), n=20, confidence=confidence, labelled=np.arange(200))
     assert found.worth.min() > 0.5
+    assert not any("like it" in reason for reason in found.reason)  # nothing was compared
     assert sure[found.row].max() < np.median(sure[200:])  # those of which the model is uncertain
 
 
