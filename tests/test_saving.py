@@ -29,6 +29,7 @@ from mogd.datasets.base import PartialDataset
 from mogd.methods.base import Batch, Method
 from mogd.modelfolder import MODEL, read_folder, write_folder
 from mogd.saving import RESOLVED, WEIGHTS, VersionWarning, load_resolved, load_training_rows
+from mogd.wording import in_shell
 
 LETTERS = {"format": "xgboost", "trees": 3}
 
@@ -196,7 +197,9 @@ def test_a_model_is_replaced_only_when_asked_and_own_files_stay(tmp_path: Path) 
     (path / "notes.txt").write_text("my notes")
     (path / "weights.safetensors.bak").write_text("mine too")
     before = content_of(path)
-    with pytest.raises(FileExistsError, match=r"holds a saved model \(pce, mogd .*overwrite=True.*--force"):
+    with pytest.raises(FileExistsError, match=r"holds a saved model \(pce, mogd .*: pass overwrite=True to replace"):
+        mogd.save(fitted("proden"), path)
+    with pytest.raises(FileExistsError, match="pass --force to replace"), in_shell():
         mogd.save(fitted("proden"), path)
     assert content_of(path) == before
     mogd.save(fitted("proden"), path, overwrite=True)
