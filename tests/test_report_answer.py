@@ -51,6 +51,16 @@ def test_the_best_of_each_family_leads_the_best_other_method(two_families: list[
     assert linear.cost == "2.5 s (next: 2.5 s)"
 
 
+def test_what_is_chosen_among_the_others_is_not_their_rival(two_families: list[dict[str, Any]]) -> None:
+    chosen = paired("auto", 0.83, 10, recipe="real-world-auto", label="auto")
+    first, second, _ = answer.choices(sections([*two_families, *chosen]))
+    assert (first.family, first.best) == (answer.CHOSEN, False)
+    assert (second.label, second.best) == ("SURE", True)
+    (alone,) = answer.choices(sections(chosen))
+    assert alone.best
+    assert answer.sentence([alone]).startswith("auto is first")
+
+
 def test_few_runs_are_not_called_sure() -> None:
     made = [*paired("mogd", 0.8, 3, params=LINEAR), *paired("cc", 0.5, 3, params=LINEAR)]
     (choice,) = answer.choices(sections(made))

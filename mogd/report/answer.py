@@ -25,8 +25,9 @@ CANDIDATES = {
     "instance-dependent": "candidates that look alike",
     "annotators": "labels of several annotators",
 }
+CHOSEN = "chosen on the training rows"  # one of the others each time, and so none of their rivals
 WITHOUT_NETWORK = {"plsvm": "linear", "clean-logistic": "linear", "clean-forest": "forest"}
-WITHOUT_NETWORK |= {"auto": "chosen on the training rows", "plknn": "neighbours", "ipal": "neighbours"}
+WITHOUT_NETWORK |= {"auto": CHOSEN, "plknn": "neighbours", "ipal": "neighbours"}
 SCALES = ("paper", "overnight", "laptop")  # of several scales of one table the largest answers
 FEW = 6  # with fewer pairs Wilcoxon's test cannot reach 0.05
 
@@ -148,7 +149,9 @@ def _marked(found: Sequence[Choice]) -> list[Choice]:
     """The same with the best family of each kind of data marked, kinds together, the best first."""
     order = list(dict.fromkeys(c.data for c in found))
     ranked = sorted(found, key=lambda c: (order.index(c.data), -c.accuracy))
-    firsts = {c.data: c for c in reversed(ranked)}
+    firsts: dict[str, Choice] = {}
+    for c in sorted(ranked, key=lambda c: c.family == CHOSEN):  # what is chosen among the others comes after them
+        firsts.setdefault(c.data, c)
     return [replace(c, best=True) if firsts[c.data] is c else c for c in ranked]
 
 
