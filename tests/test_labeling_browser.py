@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from browser_tools import barriers
 from labeling_tools import Server, eventually, write_table
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
 HOSTILE = {
     "html": "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>&amp;",
@@ -77,6 +78,27 @@ def test_fifty_rows_by_keyboard_over_a_reload_and_kill_9(browser: Browser, tmp_p
     assert written["label"].to_list() == [label_of[row] for row in answered]
     assert set(written["answered_by"]) == {"ann"}
     assert said == []
+
+
+def test_a_late_reply_to_a_poll_does_not_turn_the_count_back(browser: Browser, tmp_path: Path) -> None:
+    truth = write_table(tmp_path / "rows.csv", 20)
+    label_of = {f"r{i}": str(label) for i, label in enumerate(truth)}
+    server = Server(tmp_path / "rows.csv", "--out", tmp_path / "clean.csv", "--every", 0)
+    page = opened(browser, f"{server.address}/?name=ann")
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/api/status", lambda route: held.append((route, route.fetch())))
+    deadline = time.monotonic() + 60
+    while not held and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
+    answer_by_key(page, label_of[row_of(page)])
+    count = page.locator("#count").inner_text()
+    (route, response), *_ = held
+    with page.expect_response("**/api/status"):
+        route.fulfill(response=response)
+    page.wait_for_timeout(300)
+    assert page.locator("#count").inner_text() == count
+    page.close()
+    server.stop()
 
 
 @pytest.fixture(scope="module")

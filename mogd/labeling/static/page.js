@@ -10,6 +10,7 @@ const POLL = 4000, RETRY = 1000, IDLE = 10 * 60 * 1000;
 let item = null; // the row on the screen
 let editing = null; // its answer so far, when an earlier answer is being changed
 let busy = false;
+let shown = 0; // how many states the page has shown
 let lastAction = Date.now();
 
 // ---- asking the server -------------------------------------------------------------------------------------------
@@ -98,6 +99,7 @@ function cells(list, pairs) {
 }
 
 function show(state, said = "") {
+  shown += 1;
   item = state.item;
   editing = state.editing || null;
   typing(false);
@@ -313,8 +315,9 @@ async function poll() {
     await wait(POLL);
     if (busy || document.hidden || Date.now() - lastAction > IDLE) continue;
     try {
+      const before = shown;
       const progress = await ask("status");
-      if (busy) continue;
+      if (busy || shown !== before) continue; // it may be older than what the page shows
       problem(progress.problem);
       showProgress(progress);
     } catch {
