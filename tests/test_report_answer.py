@@ -65,7 +65,7 @@ def test_few_runs_are_not_called_sure() -> None:
     made = [*paired("mogd", 0.8, 3, params=LINEAR), *paired("cc", 0.5, 3, params=LINEAR)]
     (choice,) = answer.choices(sections(made))
     assert choice.sure == "3 paired runs: too few"
-    assert "more than noise on 0, and 1 have too few runs" in answer.sentence([choice])
+    assert "more than noise on 0, and 1 has too few runs" in answer.sentence([choice])
 
 
 def test_columns_with_another_network_do_not_mix() -> None:

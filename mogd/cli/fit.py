@@ -172,11 +172,12 @@ def _interrupts() -> Iterator[None]:
 
 def _calibrate(model: PartialLabelEstimator, data: TableDataset, clean: dict[str, Any]) -> None:
     """Calibrate by further fits without the checkpoint, which belongs to the fit on all rows."""
+    from mogd.callbacks.resolve import without_observers
     from mogd.conformal import cross_calibrate
 
     own = {"callbacks": model.callbacks} if hasattr(model, "callbacks") else {}
-    if isinstance(own.get("callbacks"), list):
-        model.set_params(callbacks=[c for c in own["callbacks"] if not getattr(c, "observer", False)])
+    if own:
+        model.set_params(callbacks=without_observers(own["callbacks"]))
     cross_calibrate(model, data.X, data.candidates, **clean)
     model.set_params(**own)
 

@@ -165,7 +165,7 @@ def sentence(found: Sequence[Choice]) -> str:
     sure = sum(c.rival is not None and c.rival.significant for c in won)
     few = sum(c.rival is None or c.rival.n < FEW for c in won)
     kinds = "the one kind of data" if len(firsts) == 1 else f"{len(won)} of {len(firsts)} kinds of data"
-    doubt = f", and {few} have too few runs to say" if few else ""
+    doubt = f", and {few} {'has' if few == 1 else 'have'} too few runs to say" if few else ""
     said = (
         f"{label} is first on {kinds}. Its lead over the next method of its family is more than noise on {sure}{doubt}."
     )
