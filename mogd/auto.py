@@ -26,7 +26,7 @@ class AutoClassifier(PartialLabelEstimator):
     allow_rows : whether it may choose an algorithm that predicts from its training rows (SURE): a saved model then
         holds them.
     epochs : of the deep ones; None is their default. The comparison takes 40 at most.
-    scale : "auto" takes for each the scaler that suits it; "standard", "minmax" or None is for all.
+    scale : "auto" takes for each the scaler that suits it; any other value is for all.
     classes, unseen : as everywhere in the library.
     random_state : a seed, for the same splits and the same fit every time; None draws a new one.
     verbose : 0 is silence; 1 reports on the standard error what was tried, and shows the bar of the last fit.

@@ -23,8 +23,8 @@ MOST_ROWS = 2000  # the comparison is made on a sample of so many partial rows: 
 EPOCHS = 40  # of a deep method at most, so that a comparison takes minutes
 N_SPLITS = 3
 TABLE_BACKBONES, IMAGE_BACKBONES = ("linear", "rbf", "mlp"), ("linear", "cnn")
-# docs/studies/rbf-backbone.md: kernels are at their best on features from 0 to 1
-SCALES = {"rbf": "minmax", "sure": "minmax"}
+# docs/studies/rbf-backbone.md: kernels are at their best on features from 0 to 1; skewed-features.md: powers
+SCALE, SCALES = "power", {"rbf": "power-minmax", "sure": "power-minmax"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Option:
     def estimator(self, random_state: int, **more: Any) -> PartialLabelEstimator:
         """What it stands for, unfitted; of `more` it takes the parameters that it has."""
         if self.base is None:
-            model = make(self.algorithm, **{"scale": "standard"} | self.params)
+            model = make(self.algorithm, **{"scale": SCALE} | self.params)
         else:
             model = clone(self.base).set_params(**self.params)
         own = model.get_params(deep=False)
@@ -143,7 +143,7 @@ def deep_options(
 
 
 def _scale(option: Option) -> str:
-    return SCALES.get(option.params.get("backbone", option.algorithm), "standard")
+    return SCALES.get(option.params.get("backbone", option.algorithm), SCALE)
 
 
 def compare(

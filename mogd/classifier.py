@@ -64,7 +64,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     clean_weight : weight in the loss of a clean row that trains, over the whole run; None leaves it to the callbacks.
     class_weight : None, "balanced", or a dict from class names to weights (1 where none is given), which multiply those
         of the rows. A row whose class is open has the expected weight of its candidates, see `ClassWeight`.
-    scale : None, "standard" or "minmax": fitted on training and clean rows. Images of uint8 are always normalised.
+    scale : None, "standard", "minmax", or "power" and "power-minmax", which make skewed columns symmetric before;
+        fitted on training and clean rows. Images of uint8 are always normalised.
     augment : None, or the name of an image augmentation (see `mogd.augment`).
     n_threads : of torch while it fits and predicts; None takes one for small networks and batches, where threads would
         wait for each other, and torch's own number for large ones, whose last bits may depend on it.

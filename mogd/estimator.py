@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -36,12 +35,12 @@ from mogd.evidence import Evidence, with_same_sources
 from mogd.labels import n_rows_of, plain
 from mogd.metrics import covering_rate
 from mogd.rowsource import BLOCK_CELLS, LazyRows, bad_rows, on_disk
+from mogd.scalers import SCALERS, PowerScaler, sample_of
 
 # clean rows of the same table, even of one class alone, stay below 2.1 and 0.7 on Lost, MSRCv2, BirdSong, wine, digits
 WILD_RATIO = 10.0  # between the spreads of a typical feature in X and X_val
 WILD_DISTANCE = 3.0  # between the means, in units of the spread: a mean over the features
 FEWEST_TO_COMPARE = 5  # clean rows: the spread of fewer says little
-SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler}
 
 
 class AssumedCleanWarning(UserWarning):
@@ -287,7 +286,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
     def _fit_scaler(self, X: Any, clean_X: Any) -> None:
         """On all rows that train: a column that varies in the clean rows alone would else reach into the hundreds."""
         if self.scale is not None and self.scale not in SCALERS:
-            raise ValueError(f"scale must be None, 'standard' or 'minmax'; got {self.scale!r}")
+            raise ValueError(f"scale must be None or one of {', '.join(SCALERS)}; got {self.scale!r}")
         self.scaler_ = None
         if self.scale is None or X.ndim != 2:
             return
@@ -297,8 +296,10 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
                 "sklearn.preprocessing.MaxAbsScaler in a pipeline"
             )
         self.scaler_ = SCALERS[self.scale]()
+        if isinstance(self.scaler_, PowerScaler):
+            self.scaler_.learn_powers(np.concatenate([X[sample_of(X.shape[0])], clean_X]))
         if not isinstance(X, LazyRows):
-            self.scaler_.fit(np.concatenate([X, clean_X]) if len(clean_X) else X)
+            self.scaler_.partial_fit(np.concatenate([X, clean_X]) if len(clean_X) else X)
             return
         for _, block in X.blocks():
             self.scaler_.partial_fit(block)
@@ -393,4 +394,4 @@ def _check_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
     return weight
 
 
-__all__ = ["SCALERS", "AssumedCleanWarning", "PartialLabelEstimator", "Resolved", "Rows", "resolve"]
+__all__ = ["AssumedCleanWarning", "PartialLabelEstimator", "Resolved", "Rows", "resolve"]

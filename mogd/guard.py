@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from mogd.candidates import name_rows
+from mogd.wording import option
 
 LARGE = 1e3  # features beyond this are the likely cause: standardised ones stay below ten
 
@@ -19,7 +20,7 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
 
 def divergence(where: str, what: str, rows: Tensor, x: Tensor, lr: float) -> ValueError:
     """The error that stops a run: where it diverged, by which rows (of the features `x`), and the likely cause."""
-    mend = f"lower lr, which is {lr}, or scale the features, for instance by scale='standard'"
+    mend = f"lower lr, which is {lr}, or scale the features, for instance by {option('scale', 'power')}"
     largest = x.flatten(1).double().abs().amax(dim=1) if x.is_floating_point() else x.new_zeros(len(x)).double()
     if len(largest) and float(largest.max()) > LARGE:
         i = int(largest.argmax())

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.preprocessing import MinMaxScaler
 from torch import Tensor, nn
 
 import mogd
+from mogd.scalers import PowerScaler, affine, yeo_johnson
 from mogd.wording import option
 
 INPUT, OUTPUT = "X", "probabilities"
@@ -36,18 +36,43 @@ class Probabilities(nn.Module):
         slope, offset = (np.ones(()), np.zeros(())) if scaler is None else affine(scaler)
         self.register_buffer("slope", torch.from_numpy(slope))
         self.register_buffer("offset", torch.from_numpy(offset))
+        self.powers = Powers(scaler) if isinstance(scaler, PowerScaler) else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         if self.scales:
-            x = (x - self.offset) * self.slope
+            x = (self.powers(x) - self.offset) * self.slope
         return torch.softmax(self.net(x if x.dtype == torch.uint8 else x.to(self.dtype)), dim=1)
 
 
-def affine(scaler: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A fitted scaler as `(x − offset) · slope`, in float64."""
-    if isinstance(scaler, MinMaxScaler):
-        return scaler.scale_, -scaler.min_ / scaler.scale_
-    return 1.0 / scaler.scale_, scaler.mean_
+class Powers(nn.Module):
+    """The powers of a `PowerScaler`, whose columns are found by a mask."""
+
+    mean: Tensor
+    scale: Tensor
+    low: Tensor
+    high: Tensor
+    power: Tensor
+    powered: Tensor
+
+    def __init__(self, scaler: PowerScaler) -> None:
+        super().__init__()
+        n_columns, columns = len(scaler.offset_), torch.from_numpy(scaler.columns_)
+        learned = {
+            "mean": (scaler.first_mean_, 0.0),
+            "scale": (scaler.first_scale_, 1.0),
+            "low": (scaler.low_, 0.0),
+            "high": (scaler.high_, 0.0),
+            "power": (scaler.powers_, 1.0),
+        }
+        for name, (values, elsewhere) in learned.items():
+            full = torch.full((n_columns,), elsewhere, dtype=torch.float64)
+            full[columns] = torch.from_numpy(values)
+            self.register_buffer(name, full)
+        self.register_buffer("powered", torch.zeros(n_columns, dtype=torch.bool).index_fill(0, columns, True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.clamp((x - self.mean) / self.scale, self.low, self.high)
+        return torch.where(self.powered, yeo_johnson(z, self.power, torch), x)
 
 
 def write_onnx(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

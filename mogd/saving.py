@@ -25,7 +25,7 @@ from mogd.conformal import Calibration
 from mogd.datasets.base import PartialDataset
 from mogd.datasets.encoder import TableEncoder
 from mogd.datasets.folders import ImageEncoder
-from mogd.estimator import SCALERS, PartialLabelEstimator, resolve
+from mogd.estimator import PartialLabelEstimator, resolve
 from mogd.labels import find_ids
 from mogd.modelfolder import (
     Arrays,
@@ -42,6 +42,7 @@ from mogd.modelfolder import (
     versions,
     write_folder,
 )
+from mogd.scalers import SCALERS
 
 if TYPE_CHECKING:
     from mogd.datasets.tables import Encoder

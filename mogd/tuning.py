@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mogd.algorithms import ALGORITHMS, check_name, make
+from mogd.scalers import SCALERS
 from mogd.selection import Selection, inner_score
 
 
@@ -21,7 +22,7 @@ class Range:
 
 Space = dict[str, Range | tuple[Any, ...]]  # a tuple is a choice
 
-_SCALE: Space = {"scale": ("standard", "minmax")}
+_SCALE: Space = {"scale": tuple(SCALERS)}
 _DEEP: Space = {
     "lr": Range(3e-3, 0.3),
     "weight_decay": Range(1e-5, 1e-2),

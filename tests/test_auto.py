@@ -117,7 +117,7 @@ def test_one_scaler_for_all(digits: Table) -> None:
     X, sets, clean = split(digits)
     model = mogd.make("auto", random_state=0, epochs=2, scale="standard").fit(X, sets, **clean)
     assert {row["params"]["scale"] for row in model.config_["choice"]["methods"]} == {"standard"}
-    with pytest.raises(ValueError, match="scale must be None, 'standard' or 'minmax'"):
+    with pytest.raises(ValueError, match="scale must be None or one of standard, minmax, power, power-minmax"):
         mogd.make("auto", scale="wild").fit(X, sets, **clean)
     with pytest.raises(ValueError, match="auto has no parameter backbone"):
         mogd.make("auto", backbone="mlp")

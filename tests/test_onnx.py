@@ -18,6 +18,7 @@ from torch import nn
 import mogd
 from mogd import PartialLabelClassifier
 from mogd.nets import BACKBONES
+from mogd.scalers import SCALERS
 
 X, Y = load_digits(return_X_y=True)
 IMAGES = np.kron(X.reshape(-1, 1, 8, 8) * 15, np.ones((1, 1, 4, 4))).astype(np.uint8)  # 32 × 32
@@ -74,7 +75,7 @@ def test_the_same_probabilities(backbone: str, tmp_path: Path) -> None:
     assert json.loads(session.get_modelmeta().custom_metadata_map["mogd.classes"]) == list(range(10))
 
 
-@pytest.mark.parametrize("scale", [None, "standard", "minmax"])
+@pytest.mark.parametrize("scale", [None, *SCALERS])
 def test_the_scaler_is_part_of_the_file(scale: str | None, tmp_path: Path) -> None:
     far = X + (1e6 if scale else 0.0)  # a seventh digit, which float32 has not
     model = fitted("mlp", far, scale=scale)

@@ -107,7 +107,7 @@ def test_step_and_constant_schedules() -> None:
         ({"backbone": 3}, "backbone must be a name or a torch.nn.Module; got 3"),
         ({"method": "best"}, "method must be one of mogd"),
         ({"method": 3}, "method must be a name or a Method object; got 3"),
-        ({"scale": "max"}, "scale must be None, 'standard' or 'minmax'; got 'max'"),
+        ({"scale": "max"}, "scale must be None or one of standard, minmax, power, power-minmax; got 'max'"),
         ({"augment": "flip"}, "augment='flip' needs images"),
         ({"predict_views": "mirror"}, "predict_views='mirror' needs images"),
         ({"predict_views": "all"}, "predict_views must be None or one of mirror, mirror-shift; got 'all'"),
