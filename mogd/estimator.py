@@ -35,7 +35,7 @@ from mogd.evidence import Evidence, with_same_sources
 from mogd.labels import n_rows_of, plain
 from mogd.metrics import covering_rate
 from mogd.rowsource import BLOCK_CELLS, LazyRows, bad_rows, on_disk
-from mogd.scalers import SCALERS, PowerScaler, sample_of
+from mogd.scalers import SCALERS, Powers, sample_of
 
 # clean rows of the same table, even of one class alone, stay below 2.1 and 0.7 on Lost, MSRCv2, BirdSong, wine, digits
 WILD_RATIO = 10.0  # between the spreads of a typical feature in X and X_val
@@ -296,7 +296,7 @@ class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
                 "sklearn.preprocessing.MaxAbsScaler in a pipeline"
             )
         self.scaler_ = SCALERS[self.scale]()
-        if isinstance(self.scaler_, PowerScaler):
+        if isinstance(self.scaler_, Powers):
             self.scaler_.learn_powers(np.concatenate([X[sample_of(X.shape[0])], clean_X]))
         if not isinstance(X, LazyRows):
             self.scaler_.partial_fit(np.concatenate([X, clean_X]) if len(clean_X) else X)

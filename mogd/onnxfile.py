@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import mogd
-from mogd.scalers import PowerScaler, affine, yeo_johnson
+from mogd.scalers import Powers, affine, yeo_johnson
 from mogd.wording import option
 
 INPUT, OUTPUT = "X", "probabilities"
@@ -36,7 +36,7 @@ class Probabilities(nn.Module):
         slope, offset = (np.ones(()), np.zeros(())) if scaler is None else affine(scaler)
         self.register_buffer("slope", torch.from_numpy(slope))
         self.register_buffer("offset", torch.from_numpy(offset))
-        self.powers = Powers(scaler) if isinstance(scaler, PowerScaler) else nn.Identity()
+        self.powers = PowerLayer(scaler) if isinstance(scaler, Powers) else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         if self.scales:
@@ -44,8 +44,8 @@ class Probabilities(nn.Module):
         return torch.softmax(self.net(x if x.dtype == torch.uint8 else x.to(self.dtype)), dim=1)
 
 
-class Powers(nn.Module):
-    """The powers of a `PowerScaler`, whose columns are found by a mask."""
+class PowerLayer(nn.Module):
+    """The powers of a scaler, whose columns are found by a mask."""
 
     mean: Tensor
     scale: Tensor
@@ -54,9 +54,9 @@ class Powers(nn.Module):
     power: Tensor
     powered: Tensor
 
-    def __init__(self, scaler: PowerScaler) -> None:
+    def __init__(self, scaler: Powers) -> None:
         super().__init__()
-        n_columns, columns = len(scaler.offset_), torch.from_numpy(scaler.columns_)
+        n_columns, columns = len(affine(scaler)[0]), torch.from_numpy(scaler.columns_)
         learned = {
             "mean": (scaler.first_mean_, 0.0),
             "scale": (scaler.first_scale_, 1.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.preprocessing import MinMaxScaler, PowerTransformer, StandardScaler
@@ -15,20 +15,17 @@ POWER_ROWS = 10_000  # evenly spaced training rows from which powers are learned
 LARGEST_POWER = 5.0  # either way: beyond it nearly all values are one
 
 
-class PowerScaler:
-    """Columns of a skewness beyond 2 through the Yeo-Johnson transformation, then z-scores of all columns.
+class Powers:
+    """In front of a scaler: columns of a skewness beyond 2 through the Yeo-Johnson transformation.
 
     Yeo and Johnson (2000): a power of the value, chosen so that the column is closest to normal. Of such a column,
     values beyond those that the power was learned from count as the most extreme of these, so that one wild new
     value stays finite. Columns of two values are left as they are.
     """
 
-    last: ClassVar[type] = StandardScaler
-
     def learn_powers(self, X: np.ndarray) -> Self:
-        """From a sample of the rows; call it before `partial_fit`."""
-        X = np.asarray(X, dtype=np.float64)
-        first = StandardScaler().fit(X)
+        """From a sample of the rows, before the scaler behind is fitted to all of them."""
+        first = StandardScaler().fit(np.asarray(X, dtype=np.float64))
         X = first.transform(X)
         skewness = np.mean(X**3, axis=0)  # of z-scores
         low, high = X.min(axis=0), X.max(axis=0)
@@ -39,32 +36,28 @@ class PowerScaler:
         self.powers_ = _powers(X[:, skewed])
         return self
 
-    def partial_fit(self, X: np.ndarray) -> Self:
-        """The scaler behind the powers, from all rows at once or from one part of them after the other."""
-        if not hasattr(self, "behind"):
-            self.behind = self.last()
-        self.slope_, self.offset_ = affine(self.behind.partial_fit(self._powered(X)))
-        return self
+    def partial_fit(self, X: np.ndarray, y: Any = None, **more: Any) -> Self:
+        return super().partial_fit(self._powered(X), y, **more)  # type: ignore[misc]
 
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        rows = self._powered(X)
-        rows -= self.offset_
-        rows *= self.slope_
-        return rows
+    def transform(self, X: np.ndarray, **more: Any) -> np.ndarray:
+        return super().transform(self._powered(X), **more)  # type: ignore[misc]
 
     def _powered(self, X: np.ndarray) -> np.ndarray:
-        """A copy of the rows, of their own precision where they are floats."""
+        """The rows, or a copy of them of their own precision where a column is changed."""
+        if not len(self.columns_):
+            return X
         rows = np.array(X, dtype=np.result_type(X.dtype, np.float32))
-        if len(self.columns_):
-            z = (rows[:, self.columns_].astype(np.float64) - self.first_mean_) / self.first_scale_
-            rows[:, self.columns_] = yeo_johnson(np.clip(z, self.low_, self.high_), self.powers_)
+        z = (rows[:, self.columns_].astype(np.float64) - self.first_mean_) / self.first_scale_
+        rows[:, self.columns_] = yeo_johnson(np.clip(z, self.low_, self.high_), self.powers_)
         return rows
 
 
-class PowerMinMaxScaler(PowerScaler):
-    """The same, then all columns to the range from 0 to 1."""
+class PowerScaler(Powers, StandardScaler):
+    """`Powers`, then z-scores of all columns."""
 
-    last = MinMaxScaler
+
+class PowerMinMaxScaler(Powers, MinMaxScaler):
+    """`Powers`, then all columns to the range from 0 to 1."""
 
 
 SCALERS = {
@@ -85,8 +78,6 @@ def yeo_johnson(x: Any, power: Any, xp: ModuleType = np) -> Any:
 
 def affine(scaler: Any) -> tuple[np.ndarray, np.ndarray]:
     """The slope and the offset of a fitted scaler, which is `(x - offset) · slope`, behind powers where it has some."""
-    if isinstance(scaler, PowerScaler):
-        return scaler.slope_, scaler.offset_
     if isinstance(scaler, MinMaxScaler):
         return scaler.scale_, -scaler.min_ / scaler.scale_
     return 1.0 / scaler.scale_, scaler.mean_
