@@ -97,7 +97,9 @@ class FourierNet(Net):
         super().__init__(FourierFeatures(n_inputs, count), count, n_classes)
         torch.nn.init.zeros_(self.head.weight)
 
-    def prepare(self, x: torch.Tensor, generator: torch.Generator, gamma: float = 2.0) -> None:
+    def prepare(
+        self, x: torch.Tensor, candidates: torch.Tensor, generator: torch.Generator, gamma: float = 2.0
+    ) -> None:
         drawn = torch.randn(self.body.directions.shape, generator=generator)
         self.body.directions = drawn * gamma**0.5 / mean_distance(x[:2000])
         features = self.body(x)
@@ -200,6 +202,7 @@ def main() -> None:
     parser.add_argument("--clean", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--only", nargs="*", default=[""], help="variants whose name holds one of these")
+    parser.add_argument("--scale", default="minmax", help="for variants that do not say it")
     parser.add_argument("--landmarks", type=int, help="for variants that do not say it: fewer are quicker")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -211,7 +214,7 @@ def main() -> None:
             began, scores = time.process_time(), []
             for r in range(options.first, options.first + options.repetitions):
                 split = inner_split(dataset, r, options.clean)
-                settings = {"scale": "minmax", **params}
+                settings = {"scale": options.scale, **params}
                 if algorithm != "sure":
                     settings = {"backbone": "rbf", "random_state": r, "epochs": options.epochs, **settings}
                     if options.landmarks is not None:

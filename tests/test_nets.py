@@ -35,7 +35,8 @@ def small(name: str, shape: tuple[int, int, int], n_classes: int, **params: obje
     net = make_backbone(name, shape, n_classes, **(SMALL[name] | params))
     if hasattr(net, "prepare"):
         generator = torch.Generator().manual_seed(0)
-        net.prepare(torch.randn(40, *shape, generator=generator), generator)
+        x = torch.randn(40, *shape, generator=generator)
+        net.prepare(x, torch.ones(40, n_classes, dtype=torch.bool), generator)
     return net
 
 

@@ -59,7 +59,7 @@ def test_the_number_of_parameters(channels: int, side: int, width: float) -> Non
 def test_whitened_patches_are_white() -> None:
     x = photographs(400, (3, 32, 32))
     net = make_backbone("airbench", (3, 32, 32), 10, width=1 / 16)
-    net.prepare(x, torch.Generator())
+    net.prepare(x, torch.ones(len(x), 10, dtype=torch.bool), torch.Generator())
     whitening = net.body[1]
     assert isinstance(whitening, Whitening)
     out = whitening(x)[:, :12].transpose(0, 1).flatten(1)
@@ -82,7 +82,7 @@ def test_bfloat16_is_close_and_keeps_float32_weights_and_statistics() -> None:
     torch.manual_seed(0)
     net = make_backbone("airbench", (3, 32, 32), 10, width=0.25)
     x = photographs(64, (3, 32, 32))
-    net.prepare(x, torch.Generator())
+    net.prepare(x, torch.ones(len(x), 10, dtype=torch.bool), torch.Generator())
     exact = net(x)
     net.in_bfloat16 = True
     half = net(x)

@@ -23,10 +23,17 @@ def rows(n: int = 200, d: int = 5, seed: int = 1) -> torch.Tensor:
     return 3 + 2 * torch.randn(n, d, generator=generator(seed), dtype=torch.float64)
 
 
+def sets(x: torch.Tensor) -> torch.Tensor:
+    """Two of three labels for each row: its own by the signs of the first two columns, and another one."""
+    own = (x[:, 0] > 3).long() + ((x[:, 0] > 3) & (x[:, -1] > 3)).long()
+    other = (own + 1 + torch.arange(len(x)) % 2) % 3
+    return torch.nn.functional.one_hot(torch.stack([own, other]), 3).sum(dim=0).bool()
+
+
 def prepared(x: torch.Tensor, **params: object) -> RBFNet:
     net = make_backbone("rbf", x.shape[1:], 3, **params).to(x.dtype)
     assert isinstance(net, RBFNet)
-    net.prepare(x, generator())
+    net.prepare(x, sets(x), generator())
     return net
 
 
@@ -41,7 +48,7 @@ def test_features_are_centred_and_have_one_largest_eigenvalue_whatever_the_data(
 def test_inner_products_are_those_of_the_kernel(gamma: float) -> None:
     """At the landmarks Nyström's features reproduce the kernel; from the landmarks' centre the offset drops out."""
     x = rows()
-    net = prepared(x, landmarks=30, gamma=gamma)
+    net = prepared(x, landmarks=30, gamma=gamma, relevance=False)
     distances = torch.cdist(x, x)
     mean = distances.sum() / (200 * 199)
     landmarks = net.body.landmarks / net.body.stretch + net.body.shift
@@ -63,7 +70,7 @@ def test_every_landmark_is_the_mean_of_two_rows_or_more() -> None:
 
 def test_raw_puts_the_row_beside() -> None:
     x = rows()
-    f = prepared(x, landmarks=20, raw=True).features(x)
+    f = prepared(x, landmarks=20, raw=True, relevance=False).features(x)
     own = f[:, -5:]
     ratio = own / (x - x.mean(dim=0))
     assert f.shape[1] > 20
@@ -81,7 +88,7 @@ def test_the_generator_decides() -> None:
     x = rows()
     nets = [make_backbone("rbf", (5,), 3, landmarks=20).double() for _ in range(3)]
     for net, seed in zip(nets, (0, 0, 1), strict=True):
-        net.prepare(x, generator(seed))
+        net.prepare(x, sets(x), generator(seed))
     first, again, other = (net.features(x) for net in nets)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -91,7 +98,7 @@ def test_float32_is_close_to_float64() -> None:
     x = rows(400, 20)
     net = prepared(x)
     small = make_backbone("rbf", (20,), 3)
-    small.prepare(x.float(), generator())
+    small.prepare(x.float(), sets(x), generator())
     difference = (small.features(x.float()).double() @ small.features(x.float()).double().T) - (
         net.features(x) @ net.features(x).T
     )

@@ -38,7 +38,7 @@ class AirbenchNet(Net):
         layers += [nn.AdaptiveMaxPool2d(1), nn.Flatten(), Scale(HEAD_SCALE)]
         super().__init__(nn.Sequential(*layers), size, n_classes, bias=False)
 
-    def prepare(self, x: Tensor, generator: torch.Generator) -> None:
+    def prepare(self, x: Tensor, candidates: Tensor, generator: torch.Generator) -> None:
         """Learn the whitening from training images, normalised as the network will see them."""
         for layer in self.body.modules():
             if isinstance(layer, Whitening):

@@ -12,8 +12,9 @@ from torch.autograd import forward_ad
 class Net(nn.Module):
     """A body that gives features and a linear head that gives logits.
 
-    A subclass may have `prepare(x, generator)`, which learns from training rows what gradients do not train: it is
-    called once before training, and what it learns is kept in buffers, which are saved.
+    A subclass may have `prepare(x, candidates, generator)`, which learns from training rows and their candidate sets
+    what gradients do not train: it is called once before training, and what it learns is kept in buffers, which are
+    saved.
     """
 
     has_fixed_features = False  # whether the body has nothing to train, so that features may be computed once

@@ -2,6 +2,9 @@
 
 Nyström's method (Williams and Seeger, 2001): with landmarks L and the kernel k, the features `k(x, L) k(L, L)^(-1/2)`
 have the inner products of the kernel, exactly so between landmarks. Here they are also centred and scaled.
+
+Recursive feature machines (Radhakrishnan et al., Science 2024), their diagonal form and one round of it: a column's
+weight in the distance is the root mean square, over rows and classes, of the derivative of a kernel ridge regression.
 """
 
 from __future__ import annotations
@@ -21,21 +24,32 @@ SMALLEST_SHARE = 1e-6  # directions of a smaller share of the kernel's largest e
 KMEANS_STEPS = 10
 MOST_PAIRS = 2000  # rows between which the mean distance is taken
 CHUNK = 2048  # rows whose features are held at once
+RIDGE = (
+    1e-3  # of the regression that weighs columns, a share of the features' largest eigenvalue: docs/studies/columns.md
+)
+RELEVANCE_ROWS = 2048  # rows at which its derivatives are taken
 
 
 def rbf(
-    in_shape: Sequence[int], n_classes: int, landmarks: int = 1000, gamma: float = 2.0, raw: bool = False
+    in_shape: Sequence[int],
+    n_classes: int,
+    landmarks: int = 1000,
+    gamma: float = 2.0,
+    raw: bool = False,
+    relevance: bool = True,
 ) -> RBFNet:
     """A linear head on Gaussian kernel features.
 
     `landmarks`: how many there are at most; there is one for two training rows, or fewer. `gamma`: the kernel is
     `exp(-gamma · distance² / (2 · mean distance²))`. `raw`: put the row itself beside its kernel features.
+    `relevance`: columns that the candidate sets depend on more weigh more in the distance, where there are fewer
+    columns than rows.
     """
     if not isinstance(landmarks, Integral) or landmarks < 1:
         raise ValueError(f"landmarks must be a whole number of at least 1; got {landmarks!r}")
     if not gamma > 0:
         raise ValueError(f"gamma must be a number above 0; got {gamma!r}")
-    return RBFNet(prod(in_shape), n_classes, landmarks, gamma, raw)
+    return RBFNet(prod(in_shape), n_classes, landmarks, gamma, raw, relevance)
 
 
 class RBFNet(Net):
@@ -49,13 +63,14 @@ class RBFNet(Net):
     body: KernelFeatures
     has_fixed_features = True
 
-    def __init__(self, n_inputs: int, n_classes: int, landmarks: int, gamma: float, raw: bool) -> None:
-        super().__init__(KernelFeatures(n_inputs, landmarks, gamma, raw), landmarks + raw * n_inputs, n_classes)
+    def __init__(self, n_inputs: int, n_classes: int, landmarks: int, gamma: float, raw: bool, relevance: bool) -> None:
+        body = KernelFeatures(n_inputs, landmarks, gamma, raw, relevance)
+        super().__init__(body, landmarks + raw * n_inputs, n_classes)
         nn.init.zeros_(self.head.weight)  # a convex problem needs no random start
 
-    def prepare(self, x: Tensor, generator: torch.Generator) -> None:
-        """Learn landmarks, width and scale from training rows; to be called once, before training."""
-        self.body.learn(x, generator)
+    def prepare(self, x: Tensor, candidates: Tensor, generator: torch.Generator) -> None:
+        """Learn landmarks, width, columns' weights and scale from training rows; once, before training."""
+        self.body.learn(x, candidates, generator)
         self._fit_head()
 
     def _fit_head(self) -> None:
@@ -69,7 +84,7 @@ class RBFNet(Net):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """The sizes that were learned come with the saved tensors."""
         if f"{prefix}body.projection" in state_dict:
-            for name in ("landmarks", "projection", "offset"):
+            for name in ("stretch", "landmarks", "projection", "offset"):
                 own = getattr(self.body, name)
                 setattr(self.body, name, own.new_zeros(state_dict[f"{prefix}body.{name}"].shape))
             self._fit_head()
@@ -85,11 +100,11 @@ class KernelFeatures(nn.Module):
     projection: Tensor
     offset: Tensor
 
-    def __init__(self, n_inputs: int, n_landmarks: int, gamma: float, raw: bool) -> None:
+    def __init__(self, n_inputs: int, n_landmarks: int, gamma: float, raw: bool, relevance: bool) -> None:
         super().__init__()
-        self.n_landmarks, self.gamma, self.raw = n_landmarks, gamma, raw
+        self.n_landmarks, self.gamma, self.raw, self.relevance = n_landmarks, gamma, raw, relevance
         self.register_buffer("shift", torch.zeros(n_inputs))
-        self.register_buffer("stretch", torch.ones(()))
+        self.register_buffer("stretch", torch.ones(n_inputs))
         self.register_buffer("landmarks", torch.zeros(n_landmarks, n_inputs))
         n_similar = n_landmarks + raw * n_inputs
         self.register_buffer("projection", torch.zeros(n_similar, n_similar))
@@ -104,13 +119,18 @@ class KernelFeatures(nn.Module):
         k = kernel(x, self.landmarks)
         return torch.cat([k, x], dim=1) if self.raw else k
 
-    def learn(self, x: Tensor, generator: torch.Generator) -> None:
+    def learn(self, x: Tensor, candidates: Tensor, generator: torch.Generator) -> None:
+        self._learn_kernel(x, torch.ones(self.shift.shape, dtype=torch.float64), generator)
+        if self.relevance and len(self.shift) < len(x):
+            self._learn_kernel(x, self._relevances(x, candidates), generator)
+
+    def _learn_kernel(self, x: Tensor, weight: Tensor, generator: torch.Generator) -> None:
         """In float64 on the processor: the inverse root of the kernel matrix multiplies rounding errors."""
         rows = x.detach().flatten(1).cpu().double()
         shift = rows.mean(dim=0)  # distances between rows far from zero would be differences of large numbers
-        rows = rows - shift
+        rows = (rows - shift) * weight
         distance = mean_distance(rows[torch.randperm(len(rows), generator=generator)[:MOST_PAIRS]])
-        stretch = rows.new_tensor(self.gamma**0.5 / distance if distance else 1.0)
+        stretch = self.gamma**0.5 / distance if distance else 1.0
         rows = rows * stretch
         landmarks = means_of_rows(rows, max(1, min(self.n_landmarks, len(rows) // 2)), generator)
         values, vectors = torch.linalg.eigh(kernel(landmarks, landmarks))
@@ -120,18 +140,39 @@ class KernelFeatures(nn.Module):
             length = rows.square().sum(dim=1).mean().sqrt()
             beside = torch.eye(rows.shape[1], dtype=rows.dtype) / (length if length else 1.0)
             projection = torch.block_diag(projection, beside)
-        self._keep(shift=shift, stretch=stretch, landmarks=landmarks, projection=projection, offset=shift.new_zeros(1))
-        mean, largest = self._moments(x)
+        self._keep(
+            shift=shift, stretch=stretch * weight, landmarks=landmarks, projection=projection, offset=shift.new_zeros(1)
+        )
+        mean, covariance = self._moments(x)
+        largest = float(torch.linalg.eigvalsh(covariance)[-1])
         scale = (LARGEST_EIGENVALUE / largest) ** 0.5 if largest > 1e-12 else 1.0  # or all rows are equal
         self._keep(projection=projection * scale, offset=mean * scale)
+
+    def _relevances(self, x: Tensor, candidates: Tensor) -> Tensor:
+        """Each column's weight, with a mean square of 1; the regression's targets are uniform over the candidates."""
+        targets = candidates.to(x.dtype)
+        targets = targets / targets.sum(dim=1, keepdim=True)
+        targets = targets - targets.mean(dim=0)
+        _, covariance = self._moments(x)
+        features_and_targets = zip(x.split(CHUNK), targets.split(CHUNK), strict=True)
+        products = sum(self(part).cpu().double().T @ t.cpu().double() for part, t in features_and_targets)
+        ridge = RIDGE * LARGEST_EIGENVALUE * torch.eye(len(covariance), dtype=covariance.dtype)
+        solution = torch.linalg.solve(covariance + ridge, products / len(x)).to(x)
+        with torch.enable_grad():
+            rows = x[:RELEVANCE_ROWS].detach().flatten(1).requires_grad_()
+            outputs = (self(rows) @ solution).sum(dim=0)
+            slopes = [torch.autograd.grad(output, rows, retain_graph=True)[0] for output in outputs]
+        relevance = torch.stack([slope.square().mean(dim=0) for slope in slopes]).sum(dim=0).cpu().double()
+        mean = relevance.mean()
+        return (relevance / mean).sqrt() if mean > 0 else torch.ones_like(relevance)
 
     def _keep(self, **learned: Tensor) -> None:
         for name, value in learned.items():
             own = getattr(self, name)
             setattr(self, name, value.to(device=own.device, dtype=own.dtype))
 
-    def _moments(self, x: Tensor) -> tuple[Tensor, float]:
-        """The mean of the features over rows, and the largest eigenvalue of their covariance."""
+    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of the features over rows, and their covariance."""
         total = torch.zeros(self.projection.shape[1], dtype=torch.float64)
         products = torch.zeros(len(total), len(total), dtype=torch.float64)
         for part in x.split(CHUNK):
@@ -139,7 +180,7 @@ class KernelFeatures(nn.Module):
             total += features.sum(dim=0)
             products += features.T @ features
         mean = total / len(x)
-        return mean, float(torch.linalg.eigvalsh(products / len(x) - torch.outer(mean, mean))[-1])
+        return mean, products / len(x) - torch.outer(mean, mean)
 
 
 def kernel(a: Tensor, b: Tensor) -> Tensor:
