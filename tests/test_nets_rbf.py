@@ -12,7 +12,7 @@ import torch
 import mogd
 from mogd import PartialLabelClassifier
 from mogd.nets import make_backbone
-from mogd.nets.rbf import LARGEST_EIGENVALUE, RBFNet, means_of_rows
+from mogd.nets.rbf import LARGEST_EIGENVALUE, RIDGE, RBFNet, means_of_rows
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -111,6 +111,50 @@ def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     y = rng.integers(3, size=n)
     angle, radius = rng.uniform(0, 2 * np.pi, n), 1 + y + 0.15 * rng.standard_normal(n)
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1), y
+
+
+def test_a_column_weighs_as_much_as_a_kernel_ridge_regression_depends_on_it() -> None:
+    """Against derivatives by finite differences of a regression that is solved in its dual form."""
+    x, candidates = rows(120, 4), sets(rows(120, 4))
+    plain, weighted = (prepared(x, landmarks=40, relevance=relevance) for relevance in (False, True))
+    targets = candidates.double() / candidates.sum(dim=1, keepdim=True)
+    targets -= targets.mean(dim=0)
+    f = plain.features(x)
+    dual = torch.linalg.solve(f @ f.T + len(x) * RIDGE * LARGEST_EIGENVALUE * torch.eye(len(x)).double(), targets)
+
+    def outputs(at: torch.Tensor) -> torch.Tensor:
+        return plain.features(at) @ f.T @ dual
+
+    steps = 1e-4 * torch.eye(4, dtype=torch.float64)
+    slopes = torch.stack([(outputs(x + step) - outputs(x - step)) / 2e-4 for step in steps])
+    expected = slopes.square().sum(dim=2).mean(dim=1).sqrt()
+    stretch = weighted.body.stretch
+    torch.testing.assert_close(
+        stretch / stretch.norm(), expected / expected.norm(), atol=1e-6, rtol=1e-4, check_dtype=False
+    )
+    assert torch.equal(plain.body.stretch, plain.body.stretch[:1].expand(4))
+
+
+def test_columns_that_say_nothing_hardly_count() -> None:
+    rng = np.random.default_rng(3)
+    X, y = rings(600, 0)
+    X = np.hstack([X, rng.standard_normal((600, 20))])
+    candidates = np.eye(3, dtype=bool)[y] | (rng.random((600, 3)) < 0.2)
+    accuracy = {}
+    for relevance in (False, True):
+        options = {"backbone": "rbf", "backbone_params": {"relevance": relevance}, "epochs": 20, "random_state": 0}
+        model = mogd.make("cc", **options).fit(X[:300], candidates[:300])
+        accuracy[relevance] = model.score(X[300:], y[300:])
+    assert accuracy[True] > accuracy[False] + 0.1
+
+
+def test_columns_count_alike_where_they_cannot_be_told_apart() -> None:
+    many = rows(30, 40)
+    assert torch.equal(prepared(many).body.stretch, prepared(many, relevance=False).body.stretch)
+    x = rows()
+    net = make_backbone("rbf", (5,), 3, landmarks=20).double()
+    net.prepare(x, torch.ones(len(x), 3, dtype=torch.bool), generator())  # the sets say nothing
+    assert torch.equal(net.body.stretch, net.body.stretch[:1].expand(5))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -121,7 +121,7 @@ class KernelFeatures(nn.Module):
 
     def learn(self, x: Tensor, candidates: Tensor, generator: torch.Generator) -> None:
         self._learn_kernel(x, torch.ones(self.shift.shape, dtype=torch.float64), generator)
-        if self.relevance and len(self.shift) < len(x):
+        if self.relevance and len(self.shift) < len(x) and bool((candidates != candidates[0]).any()):
             self._learn_kernel(x, self._relevances(x, candidates), generator)
 
     def _learn_kernel(self, x: Tensor, weight: Tensor, generator: torch.Generator) -> None:
@@ -164,7 +164,7 @@ class KernelFeatures(nn.Module):
             slopes = [torch.autograd.grad(output, rows, retain_graph=True)[0] for output in outputs]
         relevance = torch.stack([slope.square().mean(dim=0) for slope in slopes]).sum(dim=0).cpu().double()
         mean = relevance.mean()
-        return (relevance / mean).sqrt() if mean > 0 else torch.ones_like(relevance)
+        return (relevance / mean).sqrt() if mean > 0 else torch.ones_like(relevance)  # or all rows are equal
 
     def _keep(self, **learned: Tensor) -> None:
         for name, value in learned.items():
