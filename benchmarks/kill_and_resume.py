@@ -38,6 +38,7 @@ REFINEMENTS: list[dict[str, Any]] = [
     {"name": "candidate-cleaning", "alpha": 0.1},
     {"name": "candidate-noise", "rate": 0.05},
     {"name": "sharper-targets"},
+    {"name": "meta-step"},
     {"name": "early-stopping", "patience": 25},
 ]
 TABLE = {"backbone": "mlp", "backbone_params": {"hidden": (16,)}, "epochs": 30}  # with dropout and BatchNorm
@@ -61,6 +62,7 @@ def usable(name: str, data: str) -> list[dict[str, Any]]:
         "clean-pretraining": not method.train_on_clean,
         "candidate-noise": not method.uses_log_prior,
         "sharper-targets": not method.uses_log_prior or name == "crosel" or data == "votes",
+        "meta-step": not method.uses_log_prior or name.startswith("mogd"),
     }
     own = [callback for callback in REFINEMENTS if not refused.get(callback["name"])]
     return [*own, {"name": "source-opinions"}] if data == "votes" else own

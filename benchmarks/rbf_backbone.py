@@ -118,6 +118,12 @@ def gamma(variants: dict[str, Variant], values: tuple[float, ...], scale: str) -
     return found
 
 
+def schedule(warmup: float, finish: float) -> list[dict[str, Any]]:
+    if not warmup and not finish:
+        return []
+    return [{"name": "loss-schedule", "warmup_fraction": warmup, "finish_fraction": finish}]
+
+
 STUDIES: dict[str, dict[str, Variant]] = {
     "gamma": gamma(BASE, (0.5, 1.0, 2.0, 3.0, 5.0), "minmax"),
     "standard": gamma({"MoGD": BASE["MoGD"], "CC": BASE["CC"]}, (0.5, 1.0, 2.0, 3.0, 5.0), "standard"),
@@ -150,10 +156,22 @@ STUDIES: dict[str, dict[str, Variant]] = {
     },
     "raw": with_params(BASE, "raw features beside", backbone_params={"raw": True}),
     "schedule": {
-        "warm-up 0": ("mogd", {"warmup": 0.0}),
-        "finish 0": ("mogd", {"finish": 0.0}),
-        "warm-up 0, finish 0": ("mogd", {"warmup": 0.0, "finish": 0.0}),
+        "recommended": ("mogd", {}),
+        **{
+            f"warm-up {w}, finish {f}": ("mogd", {"callbacks": ["clean-weight", *schedule(w, f), "sharper-targets"]})
+            for w, f in ((0.0, 0.0), (0.2, 0.0), (0.5, 0.0), (0.0, 0.25), (0.2, 0.25), (0.5, 0.25))
+        },
+        "CC": ("cc", {"callbacks": ["clean-weight", "sharper-targets"]}),
+        "CC, warm-up 0.5, finish 0.25": (
+            "cc",
+            {"callbacks": ["clean-weight", *schedule(0.5, 0.25), "sharper-targets"]},
+        ),
         **{f"lr {lr}": ("mogd", {"lr": lr}) for lr in (0.01, 0.025, 0.1, 0.2)},
+    },
+    "columns": {
+        f"{name}, {label}": (algorithm, {"callbacks": callbacks, "backbone_params": {"relevance": relevance}})
+        for name, algorithm, callbacks in (("MoGD", "mogd", "auto"), ("CC", "cc", ()), ("CroSel", "crosel", ()))
+        for label, relevance in (("columns alike", False), ("columns weighed", True))
     },
     "decay": {
         f"{name}, weight decay {w}": (algorithm, {**own, "weight_decay": w})

@@ -27,6 +27,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "candidate-noise": {"rate": 0.05},
     "class-weight": {},
     "sharper-targets": {},
+    "meta-step": {},
     "early-stopping": {"patience": 2},
 }
 TABLE = {"backbone": "mlp", "backbone_params": {"hidden": (12,)}}  # with dropout and BatchNorm
@@ -61,6 +62,7 @@ def usable(name: str) -> list[dict[str, Any]]:
         "clean-pretraining": not method.train_on_clean,
         "candidate-noise": not method.uses_log_prior or not compressed.DENSE_CELLS,
         "sharper-targets": not method.uses_log_prior or name == "crosel",
+        "meta-step": not method.uses_log_prior or name.startswith("mogd"),
         "class-weight": not method.takes_class_weight,
     }
     return [{"name": key, **params} for key, params in REFINEMENTS.items() if not refused.get(key)]

@@ -49,8 +49,9 @@ def test_every_method_with_all_callbacks_resumes_to_the_same_bits(name: str, tmp
 @pytest.mark.parametrize("callback", REFINEMENTS)
 def test_every_callback_resumes_to_the_same_bits(callback: str, tmp_path: Path) -> None:
     callbacks = [{"name": callback, **REFINEMENTS[callback]}]
-    expected = bits(fitted("mogd", callbacks))
-    assert bits(broken_and_resumed(tmp_path, 9, "mogd", callbacks)) == expected
+    method = "proden" if callback == "meta-step" else "mogd"  # which has that step
+    expected = bits(fitted(method, callbacks))
+    assert bits(broken_and_resumed(tmp_path, 9, method, callbacks)) == expected
 
 
 @pytest.mark.parametrize("name", ["cc", "mogd"])

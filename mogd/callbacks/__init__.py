@@ -22,6 +22,7 @@ CALLBACKS = {
     "clean-pretraining": "mogd.callbacks.clean_pretraining:CleanPretraining",
     "candidate-cleaning": "mogd.callbacks.candidate_cleaning:CandidateCleaning",
     "sharper-targets": "mogd.callbacks.sharper_targets:SharperTargets",
+    "meta-step": "mogd.callbacks.meta_step:MetaStep",
     "early-stopping": "mogd.callbacks.early_stopping:EarlyStopping",
     "progress-bar": "mogd.callbacks.progress_bar:ProgressBar",
 }

@@ -46,7 +46,7 @@ class MetaObjective:
     def __init__(
         self, model: nn.Module, data: TrainingData, generator: torch.Generator, *, head: bool, halves: bool
     ) -> None:
-        self.clean_x, self.clean_y = data.guides
+        self.guides = lambda: data.guides  # asked for anew: what is kept here is in checkpoints, which hold no rows
         self.generator = generator
         self.closed_form = head or is_closed_form(model)
         self.halves = halves
@@ -56,19 +56,11 @@ class MetaObjective:
         self.differentiates_twice = False  # once it was found that the model has no forward derivative
 
     def __call__(self, model: nn.Module, batch: Batch) -> Output:
-        compare = self.halves and self.steps % COMPARE_EVERY == 0
-        if self.steps % self.every == 0:
-            self.along = self._gradients(model, compare)
-        elif len(self.along) > 1:
-            first, second = self.along
-            self.along = [{name: (g + second[name]) / 2 for name, g in first.items()}]
-        self.steps += 1
-        features: Tensor | None
+        self._look(model)
         if self.closed_form:
-            logits, features = with_features(model, batch.x)
-            if self.every > 1:
-                return Output(logits, features, [head_differences(model, features, g) for g in self.along])
-            return Output(logits, features, [align(logits, head_tangent(model, features, g)) for g in self.along])
+            out = Output(*with_features(model, batch.x))
+            out.alignments = self._alignments(model, out)
+            return out
         if self.differentiates_twice:
             without_forward_mode.add(model)  # a run that goes on shall not try again: that would draw dropout masks
         state = rng_state_of(batch.x) if len(self.along) > 1 else None
@@ -76,6 +68,27 @@ class MetaObjective:
         self.differentiates_twice = model in without_forward_mode
         tangents = [tangent, *(replay_tangent(model, batch.x, g, state) for g in self.along[1:])]
         return Output(logits, features, [align(logits, t) for t in tangents])
+
+    def beside(self, model: nn.Module, out: Output) -> list[Tensor]:
+        """The alignments over the last layer, for a pass that was somebody else's and has its features."""
+        self._look(model)
+        return self._alignments(model, out)
+
+    def _look(self, model: nn.Module) -> None:
+        """At the clean rows, where it is time to."""
+        if self.steps % self.every == 0:
+            self.along = self._gradients(model, self.halves and self.steps % COMPARE_EVERY == 0)
+        elif len(self.along) > 1:
+            first, second = self.along
+            self.along = [{name: (g + second[name]) / 2 for name, g in first.items()}]
+        self.steps += 1
+
+    def _alignments(self, model: nn.Module, out: Output) -> list[Tensor]:
+        """In closed form, from the features."""
+        assert out.features is not None
+        if self.every > 1:
+            return [head_differences(model, out.features, g) for g in self.along]
+        return [align(out.logits, head_tangent(model, out.features, g)) for g in self.along]
 
     def _gradients(self, model: nn.Module, compare: bool) -> list[Gradient]:
         """∇ L_meta over all clean rows or, to compare them, over each of two halves."""
@@ -87,7 +100,7 @@ class MetaObjective:
 
     def _draw(self, compare: bool) -> tuple[Tensor, Tensor, list[Tensor] | None]:
         """Clean rows for one gradient and, to compare them, the rows of two random halves."""
-        x, y = self.clean_x, self.clean_y
+        x, y = self.guides()
         many = len(y) > MOST_CLEAN_ROWS
         if not compare and not many:
             return x, y, None
