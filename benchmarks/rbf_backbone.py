@@ -197,6 +197,7 @@ STUDIES: dict[str, dict[str, Variant]] = {
             for t, start in ((0.5, 0.0), (0.5, 0.1), (0.5, 0.5), (0.5, 0.75), (0.4, 0.2), (0.33, 0.2))
         },
         "CroSel": ("crosel", {"callbacks": ()}),
+        "CroSel, meta step": ("crosel", {"callbacks": ["meta-step"]}),
         "CC": ("cc", {"callbacks": EARLIER}),
         "CC, sharper targets": ("cc", {"callbacks": [*EARLIER, "sharper-targets"]}),
         "mixing": ("mogd", {"callbacks": [*EARLIER, Mixing()]}),

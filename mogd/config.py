@@ -31,7 +31,7 @@ CLEAN_WEIGHT = 5.0
 CLEAN_WEIGHT_START = 0.5
 # studies/loss-schedule.md: linear models
 WARMUP_FRACTION, FINISH_FRACTION = 0.5, 0.25
-# studies/sharper-targets.md: kernels; linear models and MLPs were tried
+# studies/sharper-targets.md: kernels; other networks were not tried
 SHARPER_TEMPERATURE, SHARPER_START = 0.5, 0.2
 # studies/loss-schedule.md: rows above which the warm-up shrinks, because an epoch then has more steps
 WARMUP_ROWS = 2000

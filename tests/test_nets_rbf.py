@@ -213,3 +213,12 @@ def test_20_000_rows_and_50_classes_train_50_epochs_in_three_minutes() -> None:
     model.fit(X[500:], candidates[500:], X_val=X[:500], y_val=y[:500])
     assert time.process_time() - began < 180
     assert np.mean(model.disambiguate().label == y[500:]) > 0.98
+
+
+def test_a_network_saved_before_columns_had_weights_still_loads() -> None:
+    x = rows()
+    net = prepared(x, landmarks=20, relevance=False)
+    old = net.state_dict() | {"body.stretch": net.body.stretch[0]}
+    again = make_backbone("rbf", (5,), 3, landmarks=20).double()
+    again.load_state_dict(old)
+    assert torch.equal(again(x), net(x))

@@ -14,8 +14,8 @@ from mogd.methods.steps import StepRule
 class MetaStep(Callback):
     """The clean rows' gradient says which candidate lowers their loss: one more opinion beside the network's.
 
-    The step of `MoGD`, over the last layer alone, which costs one product of matrices; on CC it is MoGD with
-    `meta="head"`, to the last digit.
+    The step of `MoGD`, over the last layer alone, which costs one product of matrices; CC with it is MoGD with
+    `meta="head"`, on a linear model and on kernel features to the last digit.
 
     Parameters
     ----------
