@@ -127,7 +127,11 @@ def options(
     backbones = IMAGE_BACKBONES if is_image else TABLE_BACKBONES
     of_deep = {} if epochs is None else {"epochs": epochs}
     found += [Option(f"{name}, {b}", deep, {"backbone": b, **of_deep}) for b in backbones]
-    return [replace(o, params={**o.params, "scale": _scale(o) if scale == "auto" else scale}) for o in found]
+    if has_clean and not has_votes and not is_image:  # docs/studies/newer-rivals.md
+        guided = {"backbone": "rbf", "callbacks": ("meta-step",), **of_deep}
+        found.append(Option("CroSel with meta step, rbf", "crosel", guided))
+    own = [scale_for(o.algorithm, o.params.get("backbone")) if scale == "auto" else scale for o in found]
+    return [replace(o, params={**o.params, "scale": s}) for o, s in zip(found, own, strict=True)]
 
 
 def deep_options(
@@ -142,8 +146,9 @@ def deep_options(
     return [Option(", ".join(p.values()), p.get("method", ""), p, base) for p in grid]
 
 
-def _scale(option: Option) -> str:
-    return SCALES.get(option.params.get("backbone", option.algorithm), SCALE)
+def scale_for(algorithm: str, backbone: str | None = None) -> str:
+    """The scaler that suits a table's columns there."""
+    return SCALES.get(backbone or algorithm, SCALE)
 
 
 def compare(

@@ -31,7 +31,6 @@ from mogd.memory import kept
 from mogd.methods.base import Method, TrainingData
 from mogd.methods.common import forward_in_chunks
 from mogd.methods.rows import CompressedRows
-from mogd.methods.rows import Rows as RowsOf
 from mogd.nets import Net, Normalize, channel_statistics, make_backbone
 from mogd.tensors import as_input, resolved, training_data, with_features
 from mogd.threads import limited_to, threads_for
@@ -225,7 +224,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             data = training_data(rows, self.epochs, self._dtype(), device)
             del rows  # of millions, what was made of them is enough
             self.input_ = np.empty((0, *data.x.shape[1:]), dtype=str(data.x.dtype).removeprefix("torch."))
-            self.module_ = self._network(data.x, data.candidates, generator).to(device=device, dtype=self._dtype())
+            self.module_ = self._network(data.x, data, generator).to(device=device, dtype=self._dtype())
             callbacks = self._choose(method, data, clean_given)
             settings = replace(settings, weight_decay=self.config_["weight_decay"])
             trained, data = with_features(self.module_, data)
@@ -373,9 +372,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
         return device
 
     def _network(
-        self, x: Tensor, candidates: RowsOf | None = None, generator: torch.Generator | None = None
+        self, x: Tensor, data: TrainingData | None = None, generator: torch.Generator | None = None
     ) -> nn.Module:
-        """The network for rows like `x`; with candidates and a generator a new one, which learns from them first."""
+        """The network for rows like `x`; with data and a generator a new one, which learns from them what it must."""
         n_classes = len(self.classes_)
         if isinstance(self.backbone_, str):
             net: nn.Module = make_backbone(self.backbone_, x.shape[1:], n_classes, **(self.backbone_params or {}))
@@ -386,11 +385,11 @@ class PartialLabelClassifier(PartialLabelEstimator):
         if self.precision is not None:
             _compute_in(net, self.precision, self.dtype)
         normalize = Normalize(*channel_statistics(x)).to(x.device, self._dtype()) if x.dtype == torch.uint8 else None
-        if generator is not None and hasattr(net, "prepare"):
+        if data is not None and generator is not None and hasattr(net, "prepare"):
             index = torch.randperm(len(x), generator=generator)[:PREPARE_ROWS].to(x.device)
             rows = x[index] if normalize is None else normalize(x[index])
             net = net.to(device=x.device, dtype=self._dtype())
-            cast(Any, net).prepare(rows, cast(Any, candidates)[index], generator)
+            cast(Any, net).prepare(rows, _shown(data, index), generator)
         if normalize is not None:
             net = nn.Sequential(normalize, net)
         with torch.no_grad():
@@ -406,6 +405,15 @@ class PartialLabelClassifier(PartialLabelEstimator):
         from mogd.augment import make_augmentation
 
         return make_augmentation(self.augment, tuple(x.shape[1:]), generator, len(x))
+
+
+def _shown(data: TrainingData, index: Tensor) -> Tensor:
+    """The rows' candidate sets, as a backbone sees them before training: rows without weight say nothing, nor do clean
+    ones, of which some may be kept to judge.
+    """
+    sets = data.candidates[index].clone()
+    sets[data.is_clean[index] | (data.weight[index] <= 0)] = True
+    return sets
 
 
 def _compute_in(net: nn.Module, precision: str, dtype: str) -> None:

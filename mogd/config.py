@@ -31,8 +31,6 @@ CLEAN_WEIGHT = 5.0
 CLEAN_WEIGHT_START = 0.5
 # studies/loss-schedule.md: linear models
 WARMUP_FRACTION, FINISH_FRACTION = 0.5, 0.25
-# studies/sharper-targets.md: kernels; other networks were not tried
-SHARPER_TEMPERATURE, SHARPER_START = 0.5, 0.2
 # studies/loss-schedule.md: rows above which the warm-up shrinks, because an epoch then has more steps
 WARMUP_ROWS = 2000
 # studies/clean-pretraining.md: the lift (0 to 1) grows with the square of the co-occurrence, full from a quarter on
@@ -102,7 +100,6 @@ def recommend(profile: DataProfile) -> dict[str, Settings]:
         "source-opinions": {} if profile.sources else None,
         "clean-weight": _clean_weight(profile),
         "loss-schedule": _loss_schedule(profile),
-        "sharper-targets": _sharper_targets(profile),
         "candidate-set-head": _candidate_set_head(profile),
         "clean-pretraining": _clean_pretraining(profile),
     }
@@ -117,12 +114,6 @@ def _loss_schedule(profile: DataProfile) -> Settings | None:
         return None
     warmup = WARMUP_FRACTION * min(1.0, WARMUP_ROWS / max(profile.n_rows, 1))
     return {"warmup_fraction": warmup, "finish_fraction": FINISH_FRACTION}
-
-
-def _sharper_targets(profile: DataProfile) -> Settings | None:
-    if profile.network != "kernel" or profile.sources:
-        return None
-    return {"temperature": SHARPER_TEMPERATURE, "start_fraction": SHARPER_START}
 
 
 def _clean_weight(profile: DataProfile) -> Settings | None:

@@ -25,7 +25,8 @@ class Powers:
 
     def learn_powers(self, X: np.ndarray) -> Self:
         """From a sample of the rows, before the scaler behind is fitted to all of them."""
-        first = StandardScaler().fit(np.asarray(X, dtype=np.float64))
+        X = np.asarray(X, dtype=np.float64)
+        first = StandardScaler().fit(X)
         X = first.transform(X)
         skewness = np.mean(X**3, axis=0)  # of z-scores
         low, high = X.min(axis=0), X.max(axis=0)

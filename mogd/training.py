@@ -78,7 +78,7 @@ def train(
 ) -> tuple[Rows, History]:
     """Train in place; return the confidence of every row and the history, one entry for each epoch or earlier phase."""
     run = Run(model, method, data, settings, generator, callbacks, augment, owner)
-    for callback in sorted(callbacks, key=lambda c: not c.keeps_clean_rows):
+    for callback in sorted(callbacks, key=lambda callback: callback.starts_last):
         callback.start(run)
     try:
         with _ending_after_the_batch(run):

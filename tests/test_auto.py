@@ -56,7 +56,9 @@ def test_the_best_of_the_comparison_is_fitted_on_all_rows(digits: Table, capsys:
     X, sets, clean = split(digits)
     model = mogd.make("auto", random_state=0, epochs=10, verbose=1).fit(X, sets, **clean)
     tried = model.config_["choice"]["methods"]
-    assert [row["algorithm"] for row in sorted(tried, key=lambda row: row["label"])] == ["mogd"] * 3 + ["sure"]
+    assert [row["algorithm"] for row in sorted(tried, key=lambda row: row["label"])] == ["crosel"] + ["mogd"] * 3 + [
+        "sure"
+    ]
     best = max(tried, key=lambda row: row["estimated_accuracy"])
     assert best["label"] == model.config_["choice"]["best"]
     said = capsys.readouterr().err
@@ -89,7 +91,7 @@ def test_a_spent_budget_is_reported(digits: Table) -> None:
     model = mogd.make("auto", budget=0, random_state=0).fit(X, sets, **clean)
     choice = model.config_["choice"]
     assert choice["best"] == "SURE"
-    assert [row["error"] for row in choice["methods"][1:]] == ["not tried: the budget was spent"] * 3
+    assert [row["error"] for row in choice["methods"][1:]] == ["not tried: the budget was spent"] * 4
 
 
 def test_votes_and_tables_without_clean_rows_have_their_own_list(digits: Table) -> None:

@@ -36,6 +36,8 @@ def test_only_what_the_library_has_is_tried() -> None:
             assert all(option.algorithm in ALGORITHMS for option in found)
             assert any("linear" in option.label for option in found)
             assert all((option.algorithm == "mogd") <= has_clean for option in found)
+            guided = [option.params["callbacks"] for option in found if option.algorithm == "crosel"]
+            assert guided == [("meta-step",)] * (has_clean and not has_votes)
     assert all(option.algorithm != "sure" for option in options(has_clean=True, has_votes=False, is_image=True))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -61,6 +63,24 @@ def test_clean_rows_that_another_callback_keeps_do_not_guide() -> None:
     assert not np.array_equal(behind.predict_proba(X), fitted("cc", ["early-stopping"]).predict_proba(X))
 
 
+def test_a_fitted_classifier_keeps_no_rows_of_it() -> None:
+    model = fitted("cc", [MetaStep()])
+    again = pickle.loads(pickle.dumps(model))
+    X, _, _ = table()
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert model.callbacks[0].meta_ is None
+
+
+def test_it_has_no_part_in_a_phase_before_training() -> None:
+    X, _, _ = table()
+    pretraining = {"name": "clean-pretraining", "fraction": 0.3}
+    plain, worn = (fitted("proden", [pretraining, *more], backbone="mlp") for more in ((), (MetaStep(0.0),)))
+    assert np.array_equal(plain.predict_proba(X), worn.predict_proba(X))
+    guided = fitted("proden", [pretraining, MetaStep()], backbone="mlp")
+    assert "phase" in guided.history_[0]
+    assert ["shrinkage" in entry for entry in guided.history_] == ["phase" not in entry for entry in guided.history_]
+
+
 def test_what_it_cannot_move_is_refused() -> None:
     X, candidates, _ = table()
     for method in DEEP:
@@ -70,7 +90,9 @@ def test_what_it_cannot_move_is_refused() -> None:
             fitted(method, ["meta-step"])
     with pytest.raises(ValueError, match="strength must be a number of 0 or more; got -1"):
         fitted("cc", [MetaStep(-1)])
-    with pytest.raises(ValueError, match="no clean rows"):
+    with pytest.raises(ValueError, match="strength must be a number of 0 or more; got '1'"):
+        fitted("cc", [MetaStep("1")])
+    with pytest.raises(ValueError, match=r"no clean rows: pass X_val and y_val \(in the shell --clean\)"):
         mogd.make("cc", epochs=2, callbacks=["meta-step"]).fit(X, candidates)
     square = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh())
     with pytest.raises(ValueError, match="does not end in a linear layer"):

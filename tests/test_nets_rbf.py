@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -213,6 +214,41 @@ def test_20_000_rows_and_50_classes_train_50_epochs_in_three_minutes() -> None:
     model.fit(X[500:], candidates[500:], X_val=X[:500], y_val=y[:500])
     assert time.process_time() - began < 180
     assert np.mean(model.disambiguate().label == y[500:]) > 0.98
+
+
+def test_many_classes_are_summed_at_random() -> None:
+    """The weights of some random sums of the classes' outputs are near those of the classes."""
+    x = rows(300, 6)
+    label = (x[:, 0] * 40).long() % 200  # of 200 classes
+    candidates = torch.nn.functional.one_hot(label, 200).bool() | (torch.rand(300, 200, generator=generator()) < 0.01)
+    net = make_backbone("rbf", (6,), 200, landmarks=30).double()
+    bodies = []
+    for most in (1000, 64):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys.modules[RBFNet.__module__], "MOST_OUTPUTS", most)
+            net.prepare(x, candidates, generator())
+            bodies.append(net.body.stretch / net.body.stretch.norm())
+    assert not torch.equal(*bodies)
+    torch.testing.assert_close(*bodies, atol=0.1, rtol=0)
+
+
+@pytest.mark.parametrize("which", ["without weight", "clean"])
+def test_sets_of_rows_that_must_not_teach_do_not_shape_the_features(which: str) -> None:
+    X, y = rings(120, 0)
+    candidates = np.eye(3, dtype=bool)[y] | (np.random.default_rng(2).random((120, 3)) < 0.3)
+    features = []
+    for changed in (False, True):
+        weight, sets, clean_y = np.ones(90), candidates[30:].copy(), y[:30].copy()
+        if which == "without weight":
+            weight[:20] = 0
+            sets[:20] = np.roll(sets[:20], changed, axis=1)
+        else:
+            clean_y[:20] = (clean_y[:20] + changed) % 3
+        model = mogd.make("cc", backbone="rbf", epochs=1, random_state=0)
+        model.fit(X[30:], sets, X_val=X[:30], y_val=clean_y, sample_weight=weight)
+        features.append(model.module_.body.stretch)
+    assert torch.equal(*features)
+    assert features[0].std() > 0
 
 
 def test_a_network_saved_before_columns_had_weights_still_loads() -> None:

@@ -113,6 +113,14 @@ def test_without_a_skewed_column_it_is_the_plain_scaler_to_the_last_digit(name: 
         assert np.array_equal(scaler.transform(X), SCALERS[name]().fit_transform(X))
 
 
+@pytest.mark.parametrize("name", ["power", "power-minmax"])
+def test_powers_of_float32_rows_are_learned_in_float64(name: str) -> None:
+    X = table() + 1e4
+    single = fitted(name, X.astype(np.float32))
+    assert single.powers_.dtype == single.low_.dtype == np.float64
+    np.testing.assert_allclose(single.powers_, fitted(name, X.astype(np.float32).astype(np.float64)).powers_)
+
+
 def test_a_model_on_skewed_columns_is_better_with_powers_and_the_same_when_loaded(tmp_path: Path) -> None:
     x, y, sets = clusters(1, n=600, d=6, k=4)
     x = np.exp(3 * x)

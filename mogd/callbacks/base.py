@@ -128,7 +128,8 @@ class Callback(BaseEstimator):
     """
 
     observer: ClassVar[bool] = False  # whether it looks on: without it the same is learned
-    keeps_clean_rows: ClassVar[bool] = False  # whether some of them judge and may not guide: it starts before others
+    starts_last: ClassVar[bool] = False  # whether it asks which clean rows others have left to it
+    has_task: ClassVar[bool] = False  # whether its further losses are to be learned in a phase before training, too
     wants_features: ClassVar[bool] = False  # whether it reads `Output.features`
     weighs_network: ClassVar[bool] = False  # whether its exponents are for the network as it is in training
 

@@ -30,8 +30,6 @@ class CandidateCleaning(Callback):
     start_fraction : of the epochs, the first ones, before whose end nothing is removed.
     """
 
-    keeps_clean_rows = True
-
     def __init__(self, alpha: float = 0.05, holdout: float = 0.0, start_fraction: float = 0.1) -> None:
         self.alpha = alpha
         self.holdout = holdout

@@ -30,6 +30,7 @@ class CandidateSetHead(Callback):
     """
 
     wants_features = True
+    has_task = True
 
     def __init__(self, weight: float = 0.3) -> None:
         self.weight = weight

@@ -73,7 +73,7 @@ class CleanPretraining(Callback):
             logits, features = with_features(run.model, torch.cat([x, batch.x]))
             loss = cross_entropy(logits[: len(x)], y)
             out = Output(logits[len(x) :], features[len(x) :])
-            for callback in run.callbacks:
+            for callback in self._with_tasks(run):
                 callback.on_output(out, batch)
             loss = loss if out.losses is None else loss + out.losses.mean()
         value = float(loss.detach())
@@ -89,9 +89,12 @@ class CleanPretraining(Callback):
         return divergence(f"{PHASE}, at the clean", what, self.rows, run.data.clean_x[self.rows], lr)
 
     @staticmethod
-    def _others(run: Run, n_rows: int) -> torch.Tensor:
+    def _with_tasks(run: Run) -> list[Callback]:
+        return [callback for callback in run.callbacks if callback.has_task]
+
+    def _others(self, run: Run, n_rows: int) -> torch.Tensor:
         """Partial rows for the tasks of other callbacks; none where there is no such task."""
         partial = (~run.data.is_clean).nonzero().flatten()
-        if not len(partial) or not any(callback.wants_features for callback in run.callbacks):
+        if not len(partial) or not self._with_tasks(run):
             return partial[:0]
         return partial[torch.randint(len(partial), (n_rows,), generator=run.generator).to(partial.device)]

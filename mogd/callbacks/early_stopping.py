@@ -24,8 +24,6 @@ class EarlyStopping(Callback):
     holdout : the part of the clean rows, drawn at random, that neither trains nor guides: its loss decides.
     """
 
-    keeps_clean_rows = True
-
     def __init__(self, patience: int = 10, holdout: float = 0.2) -> None:
         self.patience = patience
         self.holdout = holdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from torch import nn
 
 from mogd.callbacks.base import Callback, Entry, Run
@@ -24,19 +26,20 @@ class MetaStep(Callback):
     """
 
     wants_features = True
+    starts_last = True
 
     def __init__(self, strength: float = 1.0) -> None:
         self.strength = strength
 
     def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:
-        if not self.strength >= 0:
+        if not isinstance(self.strength, Real) or isinstance(self.strength, bool) or not self.strength >= 0:
             return f"its strength must be a number of 0 or more; got {self.strength!r}"
         if "meta" in method.get_params():
             return "it has that step already"
         if not method.uses_log_prior:
             return "its confidences are not made of its network's opinion"
         if not len(data.clean_y):
-            return "there are no clean rows"
+            return "there are no clean rows: pass X_val and y_val (in the shell --clean)"
         if not ends_in_linear(model, data.x):
             return "its network does not end in a linear layer, over which the gradient is taken"
         return None
@@ -48,9 +51,14 @@ class MetaStep(Callback):
         self.step_ = StepRule(self.strength, None, True, run.data, self.meta_.every if self.meta_ else 1)
 
     def on_output(self, out: Output, batch: Batch) -> None:
-        if self.meta_ is not None and batch.progress < 1:  # 1 is after training: the posterior is reported as it is
+        # 1 is after training: the posterior is reported as it is
+        if self.meta_ is not None and batch.progress < 1:
             out.log_prior = out.log_prior + self.step_(self.meta_.beside(self.model, out), batch)
 
     def on_epoch_end(self, run: Run, entry: Entry) -> None:
-        if self.meta_ is not None:
+        if self.meta_ is not None and "phase" not in entry:
             entry |= self.step_.history()
+
+    def end(self, run: Run) -> None:
+        del self.model
+        self.meta_ = None  # it knows the rows

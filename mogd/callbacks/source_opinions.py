@@ -39,7 +39,6 @@ class SourceOpinions(Callback):
     """
 
     weighs_network = True
-    keeps_clean_rows = True
 
     def refusal(self, method: Method, model: nn.Module, data: TrainingData) -> str | None:
         if not method.uses_log_prior:

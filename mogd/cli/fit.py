@@ -29,7 +29,6 @@ MethodOrAuto = Annotated[
 ]
 
 SCALES = ("standard", "minmax", "power", "power-minmax", "none")
-DEFAULT_SCALE = "power"  # docs/studies/skewed-features.md: z-scores where no column is skewed
 
 
 @app.command()
@@ -48,7 +47,8 @@ def fit(
     scale: Annotated[
         str | None,
         typer.Option(
-            help="Features: power (default), standard, power-minmax, minmax or none; compared methods have their own."
+            help="Features: power (default; for kernels power-minmax), standard, minmax or none; compared methods have "
+            "their own."
         ),
     ] = None,
     param: OtherParams = None,
@@ -85,7 +85,9 @@ def fit(
         raise ValueError(f"--scale must be one of {', '.join(SCALES)}; got {scale!r}")
 
     def build(name: str) -> PartialLabelEstimator:
-        return _estimator(name, backbone, epochs, scale or DEFAULT_SCALE, param or [], seed, silent)
+        from mogd.choice import scale_for
+
+        return _estimator(name, backbone, epochs, scale or scale_for(name, backbone), param or [], seed, silent)
 
     own_settings = bool(backbone or param or checkpoint or resume)
     if method == AUTO and own_settings:

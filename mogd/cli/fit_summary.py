@@ -40,18 +40,21 @@ class Tried:
         import numpy as np
 
         from mogd.choice import compare, options, report
+        from mogd.comparison import SIMPLE
 
         has_clean = data.clean_y is not None and len(data.clean_y) > 0
         scale = "auto" if self.scale is None else None if self.scale == "none" else self.scale
-        kind = {"has_clean": has_clean, "has_votes": False, "is_image": data.X.ndim > 2}
+        has_votes = data.candidates.evidence is not None
+        kind = {"has_clean": has_clean, "has_votes": has_votes, "is_image": data.X.ndim > 2}
         kind["is_compressed"] = not isinstance(data.candidates.matrix, np.ndarray)
+        of_rows = options(**kind, allow_rows=self.allow_rows, scale=scale, epochs=self.epochs)
         return compare(
             data.X,
             data.candidates,
             data.clean_X if has_clean else None,
             data.clean_y if has_clean else None,
             data.clean_candidates if has_clean else None,
-            tried=options(**kind, allow_rows=self.allow_rows, scale=scale, epochs=self.epochs),
+            tried=[o for o in of_rows if o.algorithm not in SIMPLE],  # these compete on the clean rows
             budget=self.budget,
             random_state=self.seed,
             on_outcome=report if self.verbose else None,

@@ -26,7 +26,7 @@ NOT_FOLLOWED = {
     *(f"mogd.datasets.{name}" for name in ("annotators", "base", "images", "realworld", "sources")),
     *(f"mogd.experiments.{name}" for name in ("clean_network", "controls", "provenance", "record", "spec", "watcher")),
 }
-AUTO_CHOICES = ("sure", "mogd", "cc", "majority", "dawid-skene")
+AUTO_CHOICES = ("sure", "mogd", "crosel", "cc", "majority", "dawid-skene")
 PACKAGE = Path(mogd.__file__).parent
 
 
@@ -54,12 +54,13 @@ def commit() -> tuple[str | None, bool | None]:
 
 def code_of(definition: Mapping[str, Any]) -> str:
     """The hash of the code behind a cell or a record, given as a mapping."""
-    corruption = definition["corruption"] or {}
+    corruption, algorithm = definition["corruption"] or {}, definition["algorithm"]
+    wears = is_deep(algorithm) or algorithm == AUTO
     return code_hash(
-        definition["algorithm"],
+        algorithm,
         bool(definition["select"]),
         corruption.get("generator") == "instance-dependent",
-        _callbacks(definition.get("params", {}).get("callbacks", "auto")) if is_deep(definition["algorithm"]) else (),
+        _callbacks(definition.get("params", {}).get("callbacks", "auto")) if wears else (),
     )
 
 

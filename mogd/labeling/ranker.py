@@ -55,7 +55,7 @@ def _fitted(X: np.ndarray, known: Known, partial: np.ndarray, use: np.ndarray) -
     """A linear model of the partial rows, guided by the answers at the positions `use`."""
     clean, classes = known.clean[use], known.candidates.classes
     partial = partial if len(partial) else clean  # everything is answered: there is nothing else to learn from
-    model = make("mogd", epochs=EPOCHS, scale="standard", classes=classes.tolist(), unseen="keep", random_state=SEED)
+    model = make("mogd", epochs=EPOCHS, scale="power", classes=classes.tolist(), unseen="keep", random_state=SEED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(X[partial], known.candidates[partial], X_val=X[clean], y_val=classes[known.clean_y[use]])

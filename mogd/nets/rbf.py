@@ -28,6 +28,7 @@ RIDGE = (
     1e-3  # of the regression that weighs columns, a share of the features' largest eigenvalue: docs/studies/columns.md
 )
 RELEVANCE_ROWS = 2048  # rows at which its derivatives are taken
+MOST_OUTPUTS = 64  # whose derivatives are taken: of more classes so many random sums, which bounds time and memory
 
 
 def rbf(
@@ -122,7 +123,7 @@ class KernelFeatures(nn.Module):
     def learn(self, x: Tensor, candidates: Tensor, generator: torch.Generator) -> None:
         self._learn_kernel(x, torch.ones(self.shift.shape, dtype=torch.float64), generator)
         if self.relevance and len(self.shift) < len(x) and bool((candidates != candidates[0]).any()):
-            self._learn_kernel(x, self._relevances(x, candidates), generator)
+            self._learn_kernel(x, self._relevances(x, candidates, generator), generator)
 
     def _learn_kernel(self, x: Tensor, weight: Tensor, generator: torch.Generator) -> None:
         """In float64 on the processor: the inverse root of the kernel matrix multiplies rounding errors."""
@@ -148,7 +149,7 @@ class KernelFeatures(nn.Module):
         scale = (LARGEST_EIGENVALUE / largest) ** 0.5 if largest > 1e-12 else 1.0  # or all rows are equal
         self._keep(projection=projection * scale, offset=mean * scale)
 
-    def _relevances(self, x: Tensor, candidates: Tensor) -> Tensor:
+    def _relevances(self, x: Tensor, candidates: Tensor, generator: torch.Generator) -> Tensor:
         """Each column's weight, with a mean square of 1; the regression's targets are uniform over the candidates."""
         targets = candidates.to(x.dtype)
         targets = targets / targets.sum(dim=1, keepdim=True)
@@ -158,11 +159,14 @@ class KernelFeatures(nn.Module):
         products = sum(self(part).cpu().double().T @ t.cpu().double() for part, t in features_and_targets)
         ridge = RIDGE * LARGEST_EIGENVALUE * torch.eye(len(covariance), dtype=covariance.dtype)
         solution = torch.linalg.solve(covariance + ridge, products / len(x)).to(x)
+        if solution.shape[1] > MOST_OUTPUTS:  # sums with random signs have the same squares in expectation
+            signs = 2.0 * torch.randint(2, (solution.shape[1], MOST_OUTPUTS), generator=generator) - 1
+            solution = solution @ signs.to(solution) / MOST_OUTPUTS**0.5
         with torch.enable_grad():
             rows = x[:RELEVANCE_ROWS].detach().flatten(1).requires_grad_()
             outputs = (self(rows) @ solution).sum(dim=0)
-            slopes = [torch.autograd.grad(output, rows, retain_graph=True)[0] for output in outputs]
-        relevance = torch.stack([slope.square().mean(dim=0) for slope in slopes]).sum(dim=0).cpu().double()
+            slopes = (torch.autograd.grad(output, rows, retain_graph=True)[0] for output in outputs)
+            relevance = torch.stack([slope.square().mean(dim=0) for slope in slopes]).sum(dim=0).cpu().double()
         mean = relevance.mean()
         return (relevance / mean).sqrt() if mean > 0 else torch.ones_like(relevance)  # or all rows are equal
 
