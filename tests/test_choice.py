@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mogd import PartialLabelClassifier, rowsource
 from mogd.algorithms import ALGORITHMS
 from mogd.candidates import as_candidates
-from mogd.choice import MOST_ROWS, Option, compare, noise, options
+from mogd.choice import MOST_ROWS, Option, compare, noise, options, scale_for
 from mogd.cli import app
 
 QUICK = [Option("k-NN", "plknn"), Option("CC", "cc", {"epochs": 2})]
@@ -39,6 +39,11 @@ def test_only_what_the_library_has_is_tried() -> None:
             guided = [option.params["callbacks"] for option in found if option.algorithm == "crosel"]
             assert guided == [("meta-step",)] * (has_clean and not has_votes)
     assert all(option.algorithm != "sure" for option in options(has_clean=True, has_votes=False, is_image=True))
+
+
+def test_kernels_have_a_scaler_of_their_own() -> None:
+    assert scale_for("mogd", "rbf") == scale_for("sure") == "power-minmax"
+    assert scale_for("mogd") == scale_for("mogd", "mlp") == scale_for("plknn") == "power"
 
 
 def test_the_best_is_first_and_failures_stay(digits) -> None:

@@ -12,6 +12,7 @@ from scipy.stats import skew, yeojohnson
 from sklearn.preprocessing import MinMaxScaler, PowerTransformer, StandardScaler
 
 import mogd
+from mogd.cli.fit import SCALES as SHELL_SCALES
 from mogd.scalers import POWER_ROWS, SCALERS, Powers, sample_of, yeo_johnson
 
 SKEWED = [1, 4]
@@ -94,6 +95,10 @@ def test_parts_give_what_the_whole_gives(name: str) -> None:
     for part in np.array_split(X, 7):
         parts.partial_fit(part)
     np.testing.assert_allclose(parts.transform(X), whole.transform(X), atol=1e-9)
+
+
+def test_the_shell_offers_every_scaler() -> None:
+    assert {*SHELL_SCALES} == {*SCALERS, "none"}
 
 
 def test_many_rows_are_sampled_evenly() -> None:

@@ -55,12 +55,12 @@ def commit() -> tuple[str | None, bool | None]:
 def code_of(definition: Mapping[str, Any]) -> str:
     """The hash of the code behind a cell or a record, given as a mapping."""
     corruption, algorithm = definition["corruption"] or {}, definition["algorithm"]
-    wears = is_deep(algorithm) or algorithm == AUTO
+    has_callbacks = is_deep(algorithm) or algorithm == AUTO
     return code_hash(
         algorithm,
         bool(definition["select"]),
         corruption.get("generator") == "instance-dependent",
-        _callbacks(definition.get("params", {}).get("callbacks", "auto")) if wears else (),
+        _callbacks(definition.get("params", {}).get("callbacks", "auto")) if has_callbacks else (),
     )
 
 

@@ -24,9 +24,8 @@ SMALLEST_SHARE = 1e-6  # directions of a smaller share of the kernel's largest e
 KMEANS_STEPS = 10
 MOST_PAIRS = 2000  # rows between which the mean distance is taken
 CHUNK = 2048  # rows whose features are held at once
-RIDGE = (
-    1e-3  # of the regression that weighs columns, a share of the features' largest eigenvalue: docs/studies/columns.md
-)
+# of the regression that weighs columns, a share of the features' largest eigenvalue: docs/studies/columns.md
+RIDGE = 1e-3
 RELEVANCE_ROWS = 2048  # rows at which its derivatives are taken
 MOST_OUTPUTS = 64  # whose derivatives are taken: of more classes so many random sums, which bounds time and memory
 
