@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,11 @@ from typer.testing import CliRunner
 from mogd import PartialLabelClassifier, rowsource
 from mogd.algorithms import ALGORITHMS
 from mogd.candidates import as_candidates
-from mogd.choice import MOST_ROWS, Option, compare, noise, options, scale_for
+from mogd.choice import MOST_ROWS, Comparison, Option, Outcome, compare, noise, options, scale_for
 from mogd.cli import app
+from mogd.cli.learning import read_param
+from mogd.cli.reading import Reading, _options
+from mogd.cli.which import _next as show_command
 
 QUICK = [Option("k-NN", "plknn"), Option("CC", "cc", {"epochs": 2})]
 
@@ -135,3 +140,17 @@ def test_the_backbone_is_chosen_for_sparse_rows_and_rows_on_the_disk(form: str, 
     estimates = [m["estimated_accuracy"] for m in chosen.config_["choice"]["methods"]]
     assert None not in estimates
     assert chosen.backbone_ == expected.backbone_
+
+
+def test_the_command_that_which_prints_gives_what_was_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    guided = next(o for o in options(has_clean=True, has_votes=False) if o.algorithm == "crosel")
+    defaults = {name: parameter.default for name, parameter in signature(_options).parameters.items()}
+    reading = Reading(defaults | {"table": Path("rows.csv"), "clean": "sure"})
+    show_command(Comparison([Outcome(guided, 0.9, 1.0)], 0.01, 40, 10), reading)
+    words = shlex.split(capsys.readouterr().out.removeprefix("use it: "))
+    assert words[:5] == ["mogd", "fit", "rows.csv", "--clean", "sure"]
+    given = dict(zip(words[5::2], words[6::2], strict=True))
+    assert given["--method"] == "crosel"
+    assert given["--backbone"] == "rbf"
+    assert given["--scale"] == "power-minmax"
+    assert read_param(given["--param"]) == ("callbacks", ["meta-step"])

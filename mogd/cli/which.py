@@ -69,4 +69,6 @@ def _show(found: Comparison, has_votes: bool) -> None:
 def _next(found: Comparison, reading: Reading) -> None:
     option = found.best.option
     settings = "".join(f" --{name} {option.params[name]}" for name in ("backbone", "scale") if name in option.params)
+    if "callbacks" in option.params:
+        settings += f" --param 'callbacks={json.dumps(option.params['callbacks'])}'"
     typer.echo(f"use it: mogd fit {reading.command()} --method {option.algorithm}{settings} --out MODEL")
